@@ -1,0 +1,250 @@
+"""The command line: the only place that prints, exits or looks at the terminal.
+
+Exit codes: 0 fine; 1 findings, failed shaders or output that cannot be written; 2 bad
+usage, bad spec or a missing program. Stages are imported by the commands that need
+them, since a build with nothing to do is mostly the time to import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shaderloom import __version__
+from shaderloom.cache import Cache, default_folder
+from shaderloom.errors import LoomError
+
+if TYPE_CHECKING:
+    from shaderloom.outputs import Written
+    from shaderloom.pipeline import Proven
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+    except LoomError as error:
+        for diagnostic in error.diagnostics:
+            print(diagnostic, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # e.g. piped into head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="shaderloom",
+        description="Plan, render, compile and prove the interfaces of compute shaders.",
+    )
+    parser.add_argument("--version", action="version", version=f"shaderloom {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    project = argparse.ArgumentParser(add_help=False)
+    project.add_argument(
+        "--spec", type=Path, default=Path("variants.yaml"), help="default: variants.yaml"
+    )
+    verbosity = project.add_mutually_exclusive_group()
+    verbosity.add_argument("--quiet", action="store_true", help="print errors only")
+    verbosity.add_argument("--verbose", action="store_true", help="print what each stage did")
+
+    output = argparse.ArgumentParser(add_help=False)
+    output.add_argument("--out", type=Path, help="default: generated, beside the spec")
+
+    compiling = argparse.ArgumentParser(add_help=False)
+    compiling.add_argument("--jobs", type=_positive, default=os.cpu_count() or 1, metavar="N")
+    compiling.add_argument("--compiler", choices=("auto", "shaderc", "glslang"), default="auto")
+    cache = compiling.add_mutually_exclusive_group()
+    cache.add_argument("--cache", type=Path, metavar="DIR", help="default: the user's cache")
+    cache.add_argument("--no-cache", action="store_true")
+
+    build = commands.add_parser(
+        "build", parents=[project, output, compiling], help="generate, compile, audit and write"
+    )
+    build.add_argument("--only", default="*", metavar="GLOB", help="compile matching variants only")
+    build.add_argument(
+        "--keep-going", action="store_true", help="write what compiled even if a shader failed"
+    )
+    build.set_defaults(run=_build)
+
+    check = commands.add_parser(
+        "check", parents=[project, output], help="say whether the committed files are current"
+    )
+    check.set_defaults(run=_check)
+
+    audit = commands.add_parser(
+        "audit", parents=[project, compiling], help="hold the compiled modules against the plan"
+    )
+    audit.add_argument("--format", choices=("text", "json"), default="text")
+    audit.set_defaults(run=_audit)
+
+    explain = commands.add_parser("explain", parents=[project], help="show one interface")
+    explain.add_argument("variant", metavar="VARIANT")
+    explain.set_defaults(run=_explain)
+
+    toolchain = commands.add_parser("toolchain", help="show the compilers and tools found")
+    toolchain.set_defaults(run=_toolchain)
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
+def _cache(options: argparse.Namespace) -> Cache:
+    return Cache(None if options.no_cache else options.cache or default_folder())
+
+
+def _out(options: argparse.Namespace) -> Path:
+    chosen: Path | None = options.out
+    return chosen if chosen is not None else options.spec.parent / "generated"
+
+
+def _build(options: argparse.Namespace) -> int:
+    from shaderloom import freshness
+    from shaderloom.toolchain import find_toolchain
+
+    started = time.perf_counter()
+    toolchain = find_toolchain()
+    key = freshness.build_key(toolchain.identity, options.compiler, options.spec.name)
+    out = _out(options)
+    if options.only == "*" and freshness.is_fresh(out, options.spec.parent, key):
+        if not options.quiet:
+            print(f"{out}: up to date")
+        return 0
+
+    from shaderloom import pipeline
+
+    chosen = pipeline.Options(
+        options.jobs, _cache(options), options.compiler, options.only, options.keep_going
+    )
+    woven = pipeline.weave(options.spec)
+    proven = pipeline.prove(woven, toolchain, chosen)
+    if _print_findings(proven):
+        return 1
+    written = pipeline.emit(woven, proven, toolchain, out, key, options.only)
+    for failure in proven.compiled.failures:
+        print(failure, file=sys.stderr)
+    if options.verbose:
+        for path in written.changed:
+            print(f"wrote {out / path}")
+        for path in written.removed:
+            print(f"removed {out / path}")
+    if not options.quiet:
+        _print_build(proven, written, out, time.perf_counter() - started)
+    return 1 if proven.compiled.failures else 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from shaderloom import outputs, pipeline
+
+    out = _out(options)
+    files = pipeline.committed(pipeline.weave(options.spec))
+    differences = outputs.compare(out, files)
+    for difference in differences:
+        print(f"{out / difference.path}: error: {difference.problem}", file=sys.stderr)
+    if differences:
+        print("run 'shaderloom build' and commit what it writes", file=sys.stderr)
+        return 1
+    if not options.quiet:
+        print(f"{out}: {len(files)} files are current")
+    return 0
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from shaderloom import pipeline
+    from shaderloom.toolchain import find_toolchain
+
+    chosen = pipeline.Options(options.jobs, _cache(options), options.compiler)
+    woven = pipeline.weave(options.spec)
+    proven = pipeline.prove(woven, find_toolchain(), chosen)
+    if options.format == "json":
+        from shaderloom.manifest import to_json
+
+        print(to_json([vars(finding) for finding in proven.findings]).decode(), end="")
+        return 1 if proven.findings else 0
+    if _print_findings(proven):
+        return 1
+    _print_skipped(proven)
+    if not options.quiet:
+        alone = proven.testimony.unread
+        print(
+            f"audit: {len(proven.compiled.modules)} modules have the planned interface; "
+            f"{len(proven.compiled.modules) - len(alone)} of them by both witnesses"
+        )
+        for name in sorted(alone) if options.verbose else ():
+            print(f"{name}: one witness only: {alone[name]}")
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from shaderloom.errors import Diagnostic, Position, SpecError, nearest
+    from shaderloom.plan import plan
+    from shaderloom.report import explain
+    from shaderloom.spec import read_spec
+
+    planned = plan(read_spec(options.spec, str(options.spec)))
+    variants = {variant.name: variant for variant in planned.variants}
+    if options.variant not in variants:
+        hint = nearest(options.variant, sorted(variants))
+        message = f"no variant is called '{options.variant}'{hint}"
+        raise SpecError(Diagnostic(Position(str(options.spec)), message))
+    print(explain(planned, variants[options.variant]), end="")
+    return 0
+
+
+def _toolchain(options: argparse.Namespace) -> int:
+    from shaderloom.dtypes import EXTENSIONS
+    from shaderloom.toolchain import COMPILERS, PROGRAMS, find_toolchain, unsupported
+
+    toolchain = find_toolchain()
+    for name, help_ in PROGRAMS.items():
+        tool = toolchain.get(name)
+        print(f"{name:12} {f'{tool.version}  ({tool.path})' if tool else f'not found: {help_}'}")
+    cache = Cache(default_folder())
+    compilers = {name: tool for name in COMPILERS.values() if (tool := toolchain.get(name))}
+    refused = {
+        name: unsupported(tool, EXTENSIONS, cache, os.cpu_count() or 1)
+        for name, tool in compilers.items()
+    }
+    print("\nextensions")
+    for extension in sorted(EXTENSIONS):
+        able = [name for name in compilers if extension not in refused[name]]
+        print(f"  {extension:48} {', '.join(able) or 'no compiler'}")
+    return 0 if compilers else 2
+
+
+def _print_build(proven: Proven, written: Written, out: Path, seconds: float) -> None:
+    modules = proven.compiled.modules.values()
+    _print_skipped(proven)
+    print(
+        f"{out}: {len(modules)} modules, {sum(len(m.shipped) for m in modules):,} bytes, audited; "
+        f"{len(written.changed)} files written, {len(written.removed)} removed, {seconds:.1f} s"
+    )
+
+
+def _print_findings(proven: Proven) -> bool:
+    for finding in proven.findings:
+        print(finding, file=sys.stderr)
+    return bool(proven.findings)
+
+
+def _print_skipped(proven: Proven) -> None:
+    for name, reason in sorted(proven.compiled.skipped.items()):
+        print(f"{name}: skipped: {reason}", file=sys.stderr)
+    for module in proven.compiled.modules.values():
+        if module.unoptimized:
+            print(f"{module.name}: not optimised: {module.unoptimized}", file=sys.stderr)

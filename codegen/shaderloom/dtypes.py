@@ -1,0 +1,68 @@
+"""One table each for element types, member types and GLSL extensions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Dtype:
+    """How an element type is stored: image format, GLSL scalar in a buffer, extensions of both."""
+
+    format: str  # image format qualifier of a texture that is written
+    scalar: str  # element of a storage buffer
+    buffer_requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MemberType:
+    """A uniform or push-constant member: bytes and base alignment (GLSL 4.60, 7.6.2.2)."""
+
+    size: int
+    align: int
+    scalar: str  # int, uint or float
+    lanes: int
+
+
+# Half textures are read and computed as fp32; a half buffer needs 16-bit storage.
+DTYPES = {
+    "float": Dtype("rgba32f", "float"),
+    "half": Dtype("rgba16f", "float16_t", ("GL_EXT_shader_16bit_storage",)),
+}
+
+MEMBER_TYPES = {
+    "int": MemberType(4, 4, "int", 1),
+    "uint": MemberType(4, 4, "uint", 1),
+    "float": MemberType(4, 4, "float", 1),
+    "ivec2": MemberType(8, 8, "int", 2),
+    "ivec4": MemberType(16, 16, "int", 4),
+    "uvec2": MemberType(8, 8, "uint", 2),
+    "uvec4": MemberType(16, 16, "uint", 4),
+    "vec2": MemberType(8, 8, "float", 2),
+    "vec4": MemberType(16, 16, "float", 4),
+}
+
+CONSTANT_TYPES = ("bool", "int", "uint", "float")
+
+STORAGES = ("texture2d", "texture3d", "buffer")
+
+TARGET_ENVS = ("vulkan1.1", "vulkan1.2", "vulkan1.3")
+
+# GLSL extension -> the Vulkan device features that a module using it needs.
+EXTENSIONS: dict[str, tuple[str, ...]] = {
+    "GL_EXT_control_flow_attributes": (),
+    "GL_EXT_integer_dot_product": ("shaderIntegerDotProduct",),
+    "GL_EXT_shader_16bit_storage": ("storageBuffer16BitAccess",),
+    "GL_EXT_shader_8bit_storage": ("storageBuffer8BitAccess",),
+    "GL_EXT_shader_explicit_arithmetic_types_float16": ("shaderFloat16",),
+    "GL_EXT_shader_explicit_arithmetic_types_int8": ("shaderInt8",),
+    "GL_KHR_cooperative_matrix": ("cooperativeMatrix", "vulkanMemoryModel"),
+    "GL_KHR_memory_scope_semantics": ("vulkanMemoryModel",),
+    "GL_KHR_shader_subgroup_arithmetic": ("subgroupArithmetic",),
+    "GL_KHR_shader_subgroup_basic": (),
+}
+
+
+def features(requires: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the sorted Vulkan features that the GLSL extensions in ``requires`` mean."""
+    return tuple(sorted({feature for name in requires for feature in EXTENSIONS[name]}))

@@ -1,0 +1,123 @@
+"""The only module that writes generated files: all of them, or none.
+
+Files are an in-memory map from a path below the output folder to bytes. Everything is
+staged first, on the same file system, and renamed after: a full disk or a read-only
+folder is noticed before the first old file is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shaderloom.errors import Diagnostic, OutputError, Position
+
+BUILT = "spv/"  # what a compiler decides; not committed, not checked
+_SIGNATURE = b"enerated by shaderloom"  # G or g, in the first bytes of every text file
+_STAGING = ".shaderloom-staging-"
+
+
+@dataclass(frozen=True)
+class Written:
+    """What ``write`` did, as sorted paths below the output folder."""
+
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A file that ``check`` complains about: ``problem`` is missing, stale or orphan."""
+
+    path: str
+    problem: str
+
+
+def write(out: Path, label: str, files: Mapping[str, bytes], remove_stale: bool = True) -> Written:
+    """Write ``files`` below ``out`` and remove what an earlier build left there.
+
+    A file that already has its bytes is not touched. ``label`` is what errors call the
+    folder. Raises OutputError; the previous output is then still whole.
+    """
+    changed = sorted(path for path, data in files.items() if _read(out / path) != data)
+    removed = _stale(out, files) if remove_stale else []
+    if not changed and not removed:
+        return Written((), ())
+    staging: Path | None = None
+    here = ""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=out))
+        for here in changed:
+            target = out / here
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not os.access(target.parent, os.W_OK) or target.is_dir():
+                raise PermissionError(13, "the folder or file cannot be written")
+            staged = staging / here
+            staged.parent.mkdir(parents=True, exist_ok=True)
+            staged.write_bytes(files[here])
+        for here in changed:
+            os.replace(staging / here, out / here)
+        for here in removed:
+            (out / here).unlink()
+    except OSError as error:
+        where = Position(f"{label}/{here}" if here else label)
+        reason = error.strerror or str(error)
+        raise OutputError(Diagnostic(where, f"cannot write: {reason}")) from None
+    finally:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)
+    return Written(tuple(changed), tuple(removed))
+
+
+def compare(out: Path, files: Mapping[str, bytes]) -> tuple[Difference, ...]:
+    """Hold the committed part of ``out`` against ``files``; build output is left aside."""
+    found = []
+    for path, data in files.items():
+        present = _read(out / path)
+        if present is None:
+            found.append(Difference(path, "missing"))
+        elif present != data:
+            found.append(Difference(path, "stale"))
+    known = set(files)
+    for path in _files(out):
+        if path not in known and not path.startswith(BUILT):
+            found.append(Difference(path, "orphan"))
+    return tuple(sorted(found, key=lambda difference: difference.path))
+
+
+def _stale(out: Path, files: Mapping[str, bytes]) -> list[str]:
+    """Return what an earlier build made and this one does not; other people's files stay."""
+    known = set(files)
+    return [
+        path
+        for path in _files(out)
+        if path not in known and (path.startswith(BUILT) or _signed(out / path))
+    ]
+
+
+def _signed(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return _SIGNATURE in file.read(256)
+    except OSError:
+        return False
+
+
+def _files(out: Path) -> list[str]:
+    if not out.is_dir():
+        return []
+    paths = (path for path in out.rglob("*") if path.is_file())
+    names = (path.relative_to(out).as_posix() for path in paths)
+    return sorted(name for name in names if not name.startswith(_STAGING))
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
