@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from shaderloom import witness
 from shaderloom.cache import Cache
 from shaderloom.compile import Module
 from shaderloom.errors import SpirvError
@@ -26,7 +27,6 @@ from shaderloom.reflect import reflect, used
 from shaderloom.spirv import unreadable
 from shaderloom.spirv_cross import disagreements, parse_spirv_cross
 from shaderloom.toolchain import find_toolchain
-from shaderloom.witness import testify
 from spirv_support import (
     COOPMAT,
     EVERYTHING,
@@ -542,10 +542,10 @@ def test_a_module_that_spirv_cross_cannot_tell_has_one_witness() -> None:
         Module("plain", compiler, plain, plain),
         Module("infinite", compiler, infinite, infinite),
     ]
-    told = testify(modules, tool, Cache(None), 2)
+    told = witness.testify(modules, tool, Cache(None), 2)
     assert set(told.facts) == {"plain", "infinite"}
     assert set(told.unread) == {"infinite"}
     assert "not understood" in told.unread["infinite"]
-    alone = testify(modules, None, Cache(None), 2)
+    alone = witness.testify(modules, None, Cache(None), 2)
     assert alone.unread["plain"] == "spirv-cross is not installed"
     assert alone.facts["plain"].declared == told.facts["plain"].declared

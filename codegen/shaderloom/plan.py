@@ -31,7 +31,6 @@ from shaderloom.interface import (
     VariantPlan,
 )
 from shaderloom.memory import place
-from shaderloom.names import c_constant
 from shaderloom.plan_checks import (
     Errors,
     check_absent,
