@@ -1,0 +1,1 @@
+"""A small Vulkan runtime for the shaders that shaderloom generates."""
