@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* One value over all interfaces; registry, dispatcher and manifest.json must agree on it. */
-#define SHADERLOOM_LAYOUT_HASH "d877f9b4451f4f06"
+#define SHADERLOOM_LAYOUT_HASH "de0edd55cc7241a7"
 
 /* "No binding", where a binding number is expected. */
 #define SHADERLOOM_NONE UINT32_C(0xffffffff)
@@ -135,6 +135,26 @@ typedef enum shaderloom_activation_op {
   SHADERLOOM_ACTIVATION_OP_RELU = 1,
   SHADERLOOM_ACTIVATION_OP_LEAKY_RELU = 2
 } shaderloom_activation_op;
+
+typedef enum shaderloom_binary_op {
+  SHADERLOOM_BINARY_OP_ADD = 0,
+  SHADERLOOM_BINARY_OP_MUL = 1
+} shaderloom_binary_op;
+
+typedef enum shaderloom_data_type {
+  SHADERLOOM_DATA_TYPE_FLOAT = 0,
+  SHADERLOOM_DATA_TYPE_HALF = 1
+} shaderloom_data_type;
+
+typedef enum shaderloom_device_class {
+  SHADERLOOM_DEVICE_CLASS_OTHER = 0,
+  SHADERLOOM_DEVICE_CLASS_ADRENO = 1,
+  SHADERLOOM_DEVICE_CLASS_MALI = 2,
+  SHADERLOOM_DEVICE_CLASS_NVIDIA = 3,
+  SHADERLOOM_DEVICE_CLASS_AMD = 4,
+  SHADERLOOM_DEVICE_CLASS_INTEL = 5,
+  SHADERLOOM_DEVICE_CLASS_SOFTWARE = 6
+} shaderloom_device_class;
 
 typedef enum shaderloom_residual_op {
   SHADERLOOM_RESIDUAL_OP_ADD = 0,

@@ -10,6 +10,7 @@ from shaderloom.cache import digest
 from shaderloom.compile import Compiled
 from shaderloom.interface import Plan
 from shaderloom.manifest import layout_hash
+from shaderloom.render import GENERATED
 from shaderloom.toolchain import Toolchain
 from shaderloom.witness import Testimony
 
@@ -24,6 +25,7 @@ def build_record(
     for name, module in sorted(compiled.modules.items()):
         same[module.shipped].append(name)
     return {
+        "_generated": GENERATED.format(source=plan.spec_name),
         "schema": BUILD_VERSION,
         "layout_hash": layout_hash(plan),
         "tools": {

@@ -39,6 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # e.g. piped into head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:  # e.g. the folder for temporary files is full
+        print(f"{error.filename or 'shaderloom'}: error: {error.strerror}", file=sys.stderr)
+        return 1
     return code
 
 
@@ -92,16 +95,28 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("variant", metavar="VARIANT")
     explain.set_defaults(run=_explain)
 
+    pick = commands.add_parser(
+        "pick", parents=[project], help="show the decision for a problem and every rule tried"
+    )
+    pick.add_argument("op", metavar="OP")
+    for option, help_ in (
+        ("--set", "fields of the problem: in=1,64,56,56 dtype=half"),
+        ("--device", "fields of the device: device_class=mali"),
+    ):
+        pick.add_argument(
+            option, nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=help_
+        )
+    pick.set_defaults(run=_pick)
+
     toolchain = commands.add_parser("toolchain", help="show the compilers and tools found")
     toolchain.set_defaults(run=_toolchain)
     return parser
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of 1 or more")
+    return int(text)
 
 
 def _cache(options: argparse.Namespace) -> Cache:
@@ -155,9 +170,11 @@ def _check(options: argparse.Namespace) -> int:
     files = pipeline.committed(pipeline.weave(options.spec))
     differences = outputs.compare(out, files)
     for difference in differences:
-        print(f"{out / difference.path}: error: {difference.problem}", file=sys.stderr)
+        problem = difference.problem
+        shown = f"{problem}: {outputs.PROBLEMS[problem]}"
+        print(f"{out / difference.path}: error: {shown}", file=sys.stderr)
     if differences:
-        print("run 'shaderloom build' and commit what it writes", file=sys.stderr)
+        print("run 'shaderloom build' and commit what it changes", file=sys.stderr)
         return 1
     if not options.quiet:
         print(f"{out}: {len(files)} files are current")
@@ -204,6 +221,20 @@ def _explain(options: argparse.Namespace) -> int:
         raise SpecError(Diagnostic(Position(str(options.spec)), message))
     print(explain(planned, variants[options.variant]), end="")
     return 0
+
+
+def _pick(options: argparse.Namespace) -> int:
+    from shaderloom.pick import pick
+    from shaderloom.plan import plan
+    from shaderloom.plan_dispatch import plan_dispatch
+    from shaderloom.spec import read_spec
+
+    spec = read_spec(options.spec, str(options.spec))
+    planned = plan(spec)
+    decisions = plan_dispatch(spec, planned)
+    report, dispatched = pick(planned, decisions, options.op, options.set, options.device)
+    print(report, end="")
+    return 0 if dispatched else 1
 
 
 def _toolchain(options: argparse.Namespace) -> int:

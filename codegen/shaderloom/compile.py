@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shaderloom.cache import Cache, digest
-from shaderloom.errors import CompileError, Diagnostic, Position, SpirvError
+from shaderloom.errors import CompileError, Diagnostic, Position, SpirvError, of_variants
 from shaderloom.interface import VariantPlan
 from shaderloom.process import Command, Completed, run_all
 from shaderloom.render import GlslSource, essence
@@ -27,11 +27,13 @@ OPTIMIZE = ("--strip-debug", "-O")
 _FORMAT = "1"  # of a cache entry; changes when what is stored or how it is made changes
 _BATCH = 128  # shaders a compiler process, so that a command line stays short
 
-# "name.comp:12: error: text" (glslc) and "ERROR: name.comp:12: text" (glslang)
+# "name.comp:12: error: text" (glslc; a linker's has no line), "ERROR: name.comp:12: text" (glslang)
 _MESSAGE = re.compile(
-    r"^(?:(?P<a>[^\s:]+)\.comp:(?P<al>[0-9]+): error: (?P<at>.*)"
-    r"|ERROR: (?P<b>[^\s:]+)\.comp:(?P<bl>[0-9]+): (?P<bt>.*))$"
+    r"(?:(?P<a>[^\s:]+)\.comp:(?:(?P<al>[0-9]+):)? error: (?P<at>.*)"
+    r"|ERROR: (?P<b>[^\s:]+)\.comp:(?P<bl>[0-9]+): (?P<bt>.*))"
 )
+# "ERROR: Linking compute stage: text" (glslang, of its only file); its last line counts errors.
+_UNPLACED = re.compile(r"ERROR: (?![0-9]+ compilation errors)(?P<text>.*)")
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,9 @@ def compile_all(
     for job, _, key in missing:
         module = made.get(job.plan.name)
         if module:
-            cache.put(key, _pack(module))
             modules[module.name] = module
+            if not module.unoptimized:  # the next build may have more luck
+                cache.put(key, _pack(module))
     return Compiled(modules, skipped, failures.diagnostics(), failures.by_variant())
 
 
@@ -122,14 +125,13 @@ class _Failures:
         self._found: dict[tuple[Position, str], list[str]] = defaultdict(list)
 
     def add(self, job: Job, line: int, message: str) -> None:
-        self._found[job.source.position(line), message].append(job.plan.name)
+        """Note a message about a line of the job's GLSL, or about all of it (line 0)."""
+        self._found[job.source.position(line), message.strip()].append(job.plan.name)
 
     def diagnostics(self) -> tuple[Diagnostic, ...]:
         result = []
         for (position, message), names in sorted(self._found.items()):
-            plural = "s" if len(names) > 1 else ""
-            shown = ", ".join(sorted(set(names)))
-            result.append(Diagnostic(position, f"{message} (variant{plural} {shown})"))
+            result.append(Diagnostic(position, f"{message} {of_variants(names)}"))
         return tuple(result)
 
     def by_variant(self) -> dict[str, str]:
@@ -161,8 +163,13 @@ class _Stages:
         made = []
         for batch, ran in zip(batches, results, strict=True):
             failing = self._messages([job for job, _ in batch], ran)
+            # Killed, or failed without a word about any shader: what it left is not trusted.
+            untold = ran.status < 0 or (ran.status > 0 and not failing)
             for job, tool in batch:
                 if job.plan.name in failing:
+                    continue
+                if untold:
+                    self.failures.add(job, 0, f"{tool.name} {_end(ran)}")
                     continue
                 data = self._read(job, f"{job.plan.name}.comp.spv", tool, ran)
                 if data:
@@ -179,13 +186,17 @@ class _Stages:
         by_name = {job.plan.name: job for job in batch}
         failing = set()
         for line in (ran.stdout + "\n" + ran.stderr).splitlines():
-            match = _MESSAGE.match(line)
+            match = _MESSAGE.fullmatch(line)
+            unplaced = _UNPLACED.fullmatch(line)
             name = match and (match["a"] or match["b"])
-            if not match or name not in by_name:
-                continue
-            number, text = match["al"] or match["bl"], match["at"] or match["bt"]
-            self.failures.add(by_name[name], int(number), text)
-            failing.add(name)
+            if match and name in by_name:
+                number, text = match["al"] or match["bl"] or 0, match["at"] or match["bt"]
+                self.failures.add(by_name[name], int(number), text)
+                failing.add(name)
+            elif unplaced and len(by_name) == 1:
+                [(name, job)] = by_name.items()
+                self.failures.add(job, 0, unplaced["text"])
+                failing.add(name)
         return failing
 
     def _read(self, job: Job, file: str, tool: Tool, ran: Completed) -> bytes | None:
@@ -194,14 +205,11 @@ class _Stages:
             data = (self.folder / file).read_bytes()
             read_module(data, job.plan.name)
         except FileNotFoundError:
-            said = (ran.stderr or ran.stdout).strip().splitlines()
-            detail = f": {said[0]}" if said else ""
-            self.failures.add(job, 1, f"{tool.name} exited {ran.status} and left no module{detail}")
+            self.failures.add(job, 0, f"{tool.name} exited {ran.status} and left no module")
         except SpirvError as error:
             reason = error.diagnostics[0].message
-            self.failures.add(
-                job, 1, f"{tool.name} exited {ran.status} and left a bad module: {reason}"
-            )
+            message = f"{tool.name} exited {ran.status} and left a bad module: {reason}"
+            self.failures.add(job, 0, message)
         else:
             return data
         return None
@@ -221,12 +229,14 @@ class _Stages:
         for (job, compiler, debug), ran in zip(compiled, ran_all, strict=True):
             name, shipped, why = job.plan.name, debug, ""
             try:
-                shipped = (self.folder / f"{name}.opt.spv").read_bytes()
-                read_module(shipped, name)
+                optimized = (self.folder / f"{name}.opt.spv").read_bytes()
+                read_module(optimized, name)
             except (OSError, SpirvError):
-                said = (ran.stderr + ran.stdout).strip().splitlines()
-                why = f"spirv-opt exited {ran.status}" + (f": {said[0]}" if said else "")
-                shipped = debug
+                why = "spirv-opt exited 0 and left no valid module"
+            else:
+                shipped = optimized
+            if ran.status != 0:
+                shipped, why = debug, f"spirv-opt {_end(ran)}"
             result.append((job, Module(name, compiler, debug, shipped, why)))
         return result
 
@@ -242,9 +252,15 @@ class _Stages:
             if ran.status == 0:
                 valid[module.name] = module
                 continue
-            said = (ran.stderr + ran.stdout).strip().splitlines()
-            self.failures.add(job, 1, f"spirv-val: {said[0] if said else ran.status}")
+            self.failures.add(job, 0, f"spirv-val {_end(ran)}")
         return valid
+
+
+def _end(ran: Completed) -> str:
+    """Say how a program ended, with the first line it printed: ``exited 1: out of memory``."""
+    how = f"exited {ran.status}" if ran.status >= 0 else f"was killed by signal {-ran.status}"
+    said = (ran.stderr + "\n" + ran.stdout).strip().splitlines()
+    return f"{how}: {said[0]}" if said else how
 
 
 def _pack(module: Module) -> bytes:
@@ -260,6 +276,10 @@ def _unpack(name: str, tool: Tool, data: bytes) -> Module:
 
 
 def raise_failures(compiled: Compiled) -> None:
-    """Raise CompileError with every failing variant, if any failed."""
+    """Raise CompileError with every failing variant, and those skipped, if any failed."""
+    skipped = (
+        Diagnostic(Position(name), f"skipped: {reason}")
+        for name, reason in compiled.skipped.items()
+    )
     if compiled.failures:
-        raise CompileError(compiled.failures)
+        raise CompileError((*compiled.failures, *skipped))

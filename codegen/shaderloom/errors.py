@@ -80,3 +80,9 @@ def nearest(name: str, known: Sequence[str]) -> str:
     """Return ``"; did you mean 'x'?"`` when a known name was likely meant, else ``""``."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def of_variants(names: Iterable[str]) -> str:
+    """Return the end of a message that concerns these variants: ``(variants a_float, a_half)``."""
+    distinct = sorted(set(names))
+    return f"(variant{'s' if len(distinct) > 1 else ''} {', '.join(distinct)})"

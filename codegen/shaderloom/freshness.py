@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shaderloom.cache import digest
+from shaderloom.outputs import stale
 
 STAMP = "spv/.stamp.json"
 
@@ -43,14 +44,17 @@ def stamp(key: str, inputs: Mapping[str, bytes], outputs: Mapping[str, bytes]) -
 
 
 def is_fresh(out: Path, project: Path, key: str) -> bool:
-    """Whether the last build into ``out`` had this key and no file of it has changed since."""
+    """Whether the last build into ``out`` had this key, and no file of it has changed since
+    or been left there by another.
+    """
     try:
         record = json.loads((out / STAMP).read_bytes())
-        return record["key"] == key and all(
+        same = record["key"] == key and all(
             _sha((folder / path).read_bytes()) == expected
             for folder, part in ((project, "inputs"), (out, "outputs"))
             for path, expected in record[part].items()
         )
+        return same and not stale(out, {*record["outputs"], STAMP})
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return False
 

@@ -57,6 +57,7 @@ class Binding:
     access: str  # read or write
     dtype: str = ""  # float, half, ...; "" for a uniform block
     absent: str = ""
+    present: str = ""  # the expression that tells when the operand is not absent
     owner: str = ""
     keep: str = ""
     block: Struct | None = None  # the members of a uniform block

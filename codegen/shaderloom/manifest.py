@@ -9,7 +9,7 @@ from typing import Any
 from shaderloom.cache import digest
 from shaderloom.dtypes import features
 from shaderloom.interface import LOCAL_SIZE_IDS, Binding, Plan, Struct, VariantPlan
-from shaderloom.render import GlslSource, essence
+from shaderloom.render import GENERATED, GlslSource, essence
 
 MANIFEST_VERSION = 1
 
@@ -25,7 +25,7 @@ def manifest(plan: Plan, sources: Mapping[str, GlslSource]) -> dict[str, Any]:
         for variant in plan.variants
     }
     return {
-        "generated": f"by shaderloom from {plan.spec_name}; do not edit",
+        "_generated": GENERATED.format(source=plan.spec_name),
         "schema": MANIFEST_VERSION,
         "layout_hash": layout_hash(plan),
         **_shared(plan),

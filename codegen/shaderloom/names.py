@@ -6,21 +6,34 @@ import re
 
 MAX_NAME = 96  # "generated/glsl/NAME.comp" stays under Windows' 260 with a root of 140
 
+# What every template is given beside the variant's axes, and what Jinja keeps for itself.
+TEMPLATE_NAMES = (
+    *("plan", "generated", "extensions", "interface", "headers"),
+    *("caller", "loop", "self", "super"),
+)
+
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 _C_WORDS = """
-    alignas alignof and asm auto bitand bitor bool break case catch char class compl concept
-    const constexpr continue decltype default delete do double else enum explicit export extern
-    false float for friend goto if inline int long mutable namespace new noexcept not nullptr
-    operator or private protected public register requires restrict return short signed sizeof
-    static struct switch template this throw true try typedef typeid typename union unsigned
-    using virtual void volatile wchar_t while xor"""
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t
+    char8_t class co_await co_return co_yield compl concept const const_cast consteval constexpr
+    constinit continue decltype default delete do double dynamic_cast else enum explicit export
+    extern false float for friend goto if inline int long mutable namespace new noexcept not
+    not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires
+    restrict return short signed sizeof static static_assert static_cast struct switch template
+    this thread_local throw true try typedef typeid typename typeof typeof_unqual union unsigned
+    using virtual void volatile wchar_t while xor xor_eq"""
 _GLSL_WORDS = """
-    active attribute buffer centroid coherent common discard filter fixed flat half highp
-    image1D image2D image3D in inout input interface invariant ivec2 ivec3 ivec4 layout lowp main
-    mat2 mat3 mat4 mediump noperspective out output packed partition patch precise precision
-    readonly resource sample sampler sampler2D sampler3D shared smooth subroutine superp texture
-    uint uniform uvec2 uvec3 uvec4 varying vec2 vec3 vec4 writeonly"""
+    active atomic_uint attribute buffer cast centroid coherent common discard external filter
+    fixed flat half highp hvec2 hvec3 hvec4 in inout input interface invariant layout lowp main
+    mediump noinline noperspective out output packed partition patch precise precision readonly
+    resource sample sampler sampler3DRect samplerShadow shared smooth subroutine superp texture
+    uint uniform varying writeonly"""
+# GLSL 4.60, section 3.6: uvec3, dmat2x3, isampler2DArray, texture2DMS, image3D, subpassInput, ...
+_GLSL_TYPE = re.compile(
+    r"[dbiuf]?vec[234]|d?mat[234](x[234])?|[iu]?subpassInput(MS)?|samplerShadow"
+    r"|[iu]?(sampler|texture|image)(1D|2D|3D|Cube|2DRect|Buffer|2DMS)(Array)?(Shadow)?"
+)
 _PYTHON_WORDS = """
     as assert async await def del elif except finally from global import in is lambda None
     nonlocal pass raise True False with yield"""
@@ -50,7 +63,7 @@ def name_problem(name: str, prefixed: bool = False) -> str:
     ):
         if name in words.split():
             return f"is a keyword of {language}"
-    return ""
+    return "is a keyword of GLSL" if _GLSL_TYPE.fullmatch(name) else ""
 
 
 def operand(name: str) -> str:

@@ -10,13 +10,19 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from shaderloom.errors import Diagnostic, OutputError, Position
 
 BUILT = "spv/"  # what a compiler decides; not committed, not checked
+# What ``compare`` may find.
+PROBLEMS = {
+    "missing": "the spec makes it, and it is not there",
+    "stale": "it is not what the spec and the templates make",
+    "orphan": "nothing makes it; if the build leaves it, it is yours to move or delete",
+}
 _SIGNATURE = b"enerated by shaderloom"  # G or g, in the first bytes of every text file
 _STAGING = ".shaderloom-staging-"
 
@@ -44,26 +50,31 @@ def write(out: Path, label: str, files: Mapping[str, bytes], remove_stale: bool 
     folder. Raises OutputError; the previous output is then still whole.
     """
     changed = sorted(path for path, data in files.items() if _read(out / path) != data)
-    removed = _stale(out, files) if remove_stale else []
+    removed = stale(out, files) if remove_stale else []
     if not changed and not removed:
         return Written((), ())
     staging: Path | None = None
     here = ""
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=out))
+        if out.exists() and not out.is_dir():
+            raise NotADirectoryError(20, "it is a file, not a folder")
+        (out / BUILT).mkdir(parents=True, exist_ok=True)
+        # Below spv/, which git ignores, in case a kill -9 leaves it behind.
+        staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=out / BUILT))
         for here in changed:
             target = out / here
             target.parent.mkdir(parents=True, exist_ok=True)
-            if not os.access(target.parent, os.W_OK) or target.is_dir():
-                raise PermissionError(13, "the folder or file cannot be written")
+            if target.is_dir():
+                raise IsADirectoryError(21, "it is a folder, not a file")
+            if not os.access(target.parent, os.W_OK):
+                raise PermissionError(13, "the folder is read-only")
             staged = staging / here
             staged.parent.mkdir(parents=True, exist_ok=True)
             staged.write_bytes(files[here])
         for here in changed:
             os.replace(staging / here, out / here)
         for here in removed:
-            (out / here).unlink()
+            (out / here).unlink(missing_ok=True)
     except OSError as error:
         where = Position(f"{label}/{here}" if here else label)
         reason = error.strerror or str(error)
@@ -90,9 +101,8 @@ def compare(out: Path, files: Mapping[str, bytes]) -> tuple[Difference, ...]:
     return tuple(sorted(found, key=lambda difference: difference.path))
 
 
-def _stale(out: Path, files: Mapping[str, bytes]) -> list[str]:
-    """Return what an earlier build made and this one does not; other people's files stay."""
-    known = set(files)
+def stale(out: Path, known: Collection[str]) -> list[str]:
+    """Return what an earlier build made and is not ``known``; other people's files stay."""
     return [
         path
         for path in _files(out)
@@ -109,11 +119,13 @@ def _signed(path: Path) -> bool:
 
 
 def _files(out: Path) -> list[str]:
-    if not out.is_dir():
-        return []
-    paths = (path for path in out.rglob("*") if path.is_file())
-    names = (path.relative_to(out).as_posix() for path in paths)
-    return sorted(name for name in names if not name.startswith(_STAGING))
+    """Return every file below ``out``; what vanishes meanwhile (another build's) is left out."""
+    found = []
+    for folder, _, names in os.walk(out):
+        here = Path(folder).relative_to(out).as_posix()
+        if _STAGING not in here:
+            found += [name if here == "." else f"{here}/{name}" for name in names]
+    return sorted(found)
 
 
 def _read(path: Path) -> bytes | None:

@@ -11,11 +11,15 @@ from shaderloom.audit import Finding, audit
 from shaderloom.build_record import build_record
 from shaderloom.cache import Cache
 from shaderloom.compile import Compiled, Job, compile_all, raise_failures
+from shaderloom.decisions import Decisions
 from shaderloom.emit_c import registry, spirv
+from shaderloom.emit_dispatch_c import dispatch_c
+from shaderloom.emit_dispatch_py import dispatch_py
 from shaderloom.errors import Diagnostic, Position, SpecError
 from shaderloom.interface import Plan, VariantPlan
 from shaderloom.manifest import manifest, to_json
 from shaderloom.plan import plan
+from shaderloom.plan_dispatch import plan_dispatch
 from shaderloom.render import GlslSource, Renderer
 from shaderloom.report import layouts
 from shaderloom.spec import read_spec
@@ -41,6 +45,7 @@ class Woven:
     """A planned and rendered project; ``inputs`` is every file that was read, with its bytes."""
 
     plan: Plan
+    decisions: Decisions | None
     sources: dict[str, GlslSource]
     inputs: dict[str, bytes]
 
@@ -56,19 +61,24 @@ class Proven:
 
 def weave(spec: Path) -> Woven:
     """Plan and render the project of ``spec``; raises SpecError or TemplateError."""
-    planned = plan(read_spec(spec, str(spec)))
+    read = read_spec(spec, str(spec))
+    planned = plan(read)
+    decisions = plan_dispatch(read, planned)
     folder = spec.parent / TEMPLATES
     renderer = Renderer(folder, str(folder))
     sources = renderer.render_all(planned)
     inputs = {spec.name: spec.read_bytes()}
     inputs |= {f"{TEMPLATES}/{name}": (folder / name).read_bytes() for name in renderer.read}
-    return Woven(planned, sources, inputs)
+    return Woven(planned, decisions, sources, inputs)
 
 
 def committed(woven: Woven) -> dict[str, bytes]:
     """Return the files that are committed: plan facts, whatever compiler there is."""
     files = {f"glsl/{name}.comp": source.text.encode() for name, source in woven.sources.items()}
     files |= registry(woven.plan)
+    if woven.decisions:
+        files["dispatch.py"] = dispatch_py(woven.plan, woven.decisions)
+        files |= dispatch_c(woven.plan, woven.decisions)
     files["manifest.json"] = to_json(manifest(woven.plan, woven.sources))
     files["LAYOUTS.md"] = layouts(woven.plan)
     return files

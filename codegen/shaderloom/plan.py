@@ -31,7 +31,9 @@ from shaderloom.interface import (
     VariantPlan,
 )
 from shaderloom.memory import place
+from shaderloom.names import TEMPLATE_NAMES, c_constant
 from shaderloom.plan_checks import (
+    REGISTRY_CONSTANTS,
     Errors,
     check_absent,
     check_c_identifiers,
@@ -39,9 +41,12 @@ from shaderloom.plan_checks import (
     check_splices,
 )
 from shaderloom.source import KeyPath
-from shaderloom.spec import BindingSpec, BlockSpec, FamilySpec, Member, Members, Spec
+from shaderloom.spec import Spec
+from shaderloom.spec_model import BindingSpec, BlockSpec, FamilySpec, Member, Members
 
 Axes = dict[str, "str | int"]
+
+MAX_FLOAT = (2 - 2**-23) * 2.0**127  # of 32 bits
 
 
 def plan(spec: Spec) -> Plan:
@@ -84,19 +89,30 @@ def _check_unique(families: tuple[FamilyPlan, ...], errors: Errors) -> None:
     seen: dict[str, VariantPlan] = {}
     for family in families:
         for variant in family.variants:
-            other = seen.setdefault(variant.name.lower(), variant)
-            if other is variant:
+            in_c = c_constant("shader", variant.name)
+            path = ("families", family.name, "name")
+            if in_c in REGISTRY_CONSTANTS:
+                message = f"variant '{variant.name}' is {in_c} in C, like the registry's own"
+                errors.add(message, *path)
+            keys = (variant.name.lower(), in_c)
+            other = next((seen[key] for key in keys if key in seen), None)
+            seen.update((key, variant) for key in keys if key not in seen)
+            if other is None:
                 continue
-            message = (
-                f"variant '{variant.name}' is made twice: by {_origin(other)} "
-                f"and by {_origin(variant)}"
+            both = (
+                f"variants '{other.name}' ({_origin(other)}) and '{variant.name}' "
+                f"({_origin(variant)})"
             )
-            if other.name != variant.name:
+            if other.name == variant.name:
                 message = (
-                    f"variants '{other.name}' ({_origin(other)}) and '{variant.name}' "
-                    f"({_origin(variant)}) differ only in case"
+                    f"variant '{variant.name}' is made twice: by {_origin(other)} "
+                    f"and by {_origin(variant)}"
                 )
-            errors.add(message, "families", family.name, "name")
+            elif other.name.lower() == variant.name.lower():
+                message = f"{both} differ only in case"
+            else:
+                message = f"{both} are both {in_c} in C"
+            errors.add(message, *path)
 
 
 def _origin(variant: VariantPlan) -> str:
@@ -113,6 +129,7 @@ class _FamilyPlanner:
         self.family = family
         self.errors = errors
         self.path: KeyPath = ("families", name)
+        self.filled = True  # every {axis} so far named an axis
 
     def add(self, message: str, *path: str | int, at_key: bool = False) -> None:
         self.errors.add(message, *self.path, *path, at_key=at_key)
@@ -127,13 +144,18 @@ class _FamilyPlanner:
             if extension not in EXTENSIONS:
                 hint = nearest(extension, list(EXTENSIONS))
                 self.add(f"unknown extension '{extension}'{hint}", "requires", i)
-        check_splices(self.model, family, self.errors, self.path)
+        self.errors.name(family.op, "op", *self.path, "op", at_key=False)
+        whole = check_splices(self.model, family, self.errors, self.path)
         variants = [self.variant(axes) for axes in self.combinations()]
-        if variants:
+        if not self.filled:
+            variants = []  # their names and templates are nonsense
+        for variant in variants:
+            self.errors.name(variant.name, "variant", *self.path, "name", at_key=False)
+        if variants and whole:
             check_names(variants[0], self.errors, self.path)
             self.check_renames(variants[0])
-        for variant in variants:
-            check_absent(variant, self.errors, self.path)
+        if whole:
+            check_absent(variants, self.errors, self.path)
         renamed = tuple(sorted(family.renamed_from.items()))
         return FamilyPlan(
             self.name, family.op, tuple(sorted(variants, key=lambda v: v.name)), renamed
@@ -144,12 +166,16 @@ class _FamilyPlanner:
         axes = self.family.axes
         for name, values in axes.items():
             self.errors.name(name, "axis", *self.path, "axes", name)
+            if name in TEMPLATE_NAMES:
+                message = f"axis '{name}' has the name of something every template is given"
+                self.add(message, "axes", name, at_key=True)
             if not values:
                 self.add(f"axis '{name}' has no values", "axes", name)
             if len(set(values)) != len(values):
                 self.add(f"axis '{name}' repeats a value", "axes", name)
         product = [
-            dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())
+            dict(zip(axes, values, strict=True))
+            for values in itertools.product(*map(dict.fromkeys, axes.values()))
         ]
         for i, rule in enumerate(self.family.exclude):
             product = self.excluded(product, rule, i)
@@ -158,6 +184,9 @@ class _FamilyPlanner:
         return product
 
     def excluded(self, product: list[Axes], rule: Axes, index: int) -> list[Axes]:
+        if not rule:
+            self.add("an exclusion names at least one axis", "exclude", index)
+            return product
         unknown = [name for name in rule if name not in self.family.axes]
         for name in unknown:
             hint = nearest(name, list(self.family.axes))
@@ -180,16 +209,15 @@ class _FamilyPlanner:
         def value(match: re.Match[str]) -> str:
             if match[1] not in axes:
                 hint = nearest(match[1], list(axes))
-                self.add(f"'{text}' names no axis of '{self.name}'{hint}", *path)
-                return ""
-            return str(axes[match[1]])
+                self.add(f"'{match[0]}' names no axis of family '{self.name}'{hint}", *path)
+                self.filled = False
+            return str(axes.get(match[1], ""))
 
         return re.sub(r"\{(\w*)\}", value, text)
 
     def variant(self, axes: Axes) -> VariantPlan:
         family = self.family
         name = self.fill(family.name, axes, "name")
-        self.errors.name(name, "variant", *self.path, "name", at_key=False)
         bindings = self.bindings(axes)
         needed = {
             extension
@@ -258,7 +286,7 @@ class _FamilyPlanner:
         result.append(
             Binding(
                 number, item.label, kind, storage, item.access or "read", dtype,
-                absent=item.absent or "", owner=owner, keep=keep,
+                absent=item.absent or "", present=item.present or "", owner=owner, keep=keep,
             )
         )  # fmt: skip
 
@@ -316,11 +344,12 @@ class _FamilyPlanner:
         self, name: str, member: Member, type_: str, enum: str, where: KeyPath
     ) -> None:
         default = member.default
+        whole = isinstance(default, int) and not isinstance(default, bool)
         fits = {
-            "bool": default in (0, 1),
-            "int": isinstance(default, int) and -(2**31) <= default < 2**31,
-            "uint": isinstance(default, int) and 0 <= default < 2**32,
-            "float": True,
+            "bool": isinstance(default, bool) or (whole and default in (0, 1)),
+            "int": whole and -(2**31) <= default < 2**31,
+            "uint": whole and 0 <= default < 2**32,
+            "float": not isinstance(default, bool) and abs(default) <= MAX_FLOAT,
         }[type_]
         if not fits or (enum and default not in self.model.enums[enum].values()):
             shown = str(default).lower()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 
-from shaderloom.errors import Diagnostic, SpecError, nearest
-from shaderloom.interface import EnumPlan, FamilyPlan, VariantPlan
+from shaderloom.dtypes import STORAGES
+from shaderloom.errors import Diagnostic, SpecError, nearest, of_variants
+from shaderloom.interface import Binding, EnumPlan, FamilyPlan, Kind, VariantPlan
 from shaderloom.names import c_constant, c_type, name_problem, operand
 from shaderloom.source import KeyPath, Source
-from shaderloom.spec import FamilySpec, Members, SpecModel
+from shaderloom.spec_model import FamilySpec, Members, SpecModel
 
 
 class Errors:
@@ -41,17 +42,22 @@ class Errors:
             raise SpecError(self.found)
 
 
-def check_splices(model: SpecModel, family: FamilySpec, errors: Errors, path: KeyPath) -> None:
-    """Every block is spliced whole: each of its parts exactly once (contract.md, epilogue)."""
+def check_splices(model: SpecModel, family: FamilySpec, errors: Errors, path: KeyPath) -> bool:
+    """Every block is spliced whole: each of its parts exactly once (contract.md, epilogue).
+
+    Returns whether that holds; if not, what else is wrong with the family may follow from it.
+    """
     bindings = Counter(b.block for b in family.bindings if b.block)
     constants = _blocks_in(family.constants)
     parameters = _blocks_in(family.push_constants)
     for binding in family.bindings:
         parameters += _blocks_in(binding.fields)
-    for name in sorted(set(bindings) | set(constants) | set(parameters)):
-        block = model.blocks.get(name)
-        if block is None:
-            continue  # the planner reports it where it is named
+    spliced = set(bindings) | set(constants) | set(parameters)
+    if not spliced <= set(model.blocks):
+        return False  # the planner reports it where it is named
+    whole = True
+    for name in sorted(spliced):
+        block = model.blocks[name]
         for part, here, has in (
             ("bindings", bindings[name], block.bindings),
             ("parameters", parameters[name], block.parameters),
@@ -59,7 +65,10 @@ def check_splices(model: SpecModel, family: FamilySpec, errors: Errors, path: Ke
         ):
             if has and here != 1:
                 times = "not spliced" if here == 0 else f"spliced {here} times"
-                errors.add(f"the {part} of block '{name}' are {times}", *path, at_key=True)
+                message = f"the {part} of block '{name}' are {times} in family '{path[-1]}'"
+                errors.add(message, *path, at_key=True)
+                whole = False
+    return whole
 
 
 def _blocks_in(members: Members) -> Counter[str]:
@@ -67,62 +76,84 @@ def _blocks_in(members: Members) -> Counter[str]:
 
 
 def check_names(variant: VariantPlan, errors: Errors, path: KeyPath) -> None:
-    """All members are flat, so an interface is one GLSL name space; C drops the ``t_``."""
+    """All members are flat, so an interface is one GLSL name space."""
     seen: dict[str, str] = {}
-    for name, what in _declared(variant):
+    for name, what, where in _declared(variant, path):
         problem = name_problem(name)
         if problem:
-            errors.add_at(f"{what} '{name}' {problem}", path, name)
-        if name in seen:
-            errors.add_at(f"{what} '{name}' has the name of a {seen[name]}", path, name)
+            errors.add_at(f"{what} '{name}' {problem}", where, name)
+        if seen.get(name) == what:
+            errors.add_at(f"{what} '{name}' is declared twice", where, name)
+        elif name in seen:
+            errors.add_at(f"{what} '{name}' has the name of a {seen[name]}", where, name)
         seen.setdefault(name, what)
-    operands: dict[str, str] = {}
+
+
+def _declared(variant: VariantPlan, path: KeyPath) -> Iterator[tuple[str, str, KeyPath]]:
+    """Yield (name, what it is, path to the part of the spec that declares it)."""
+
+    def where(owner: str, part: str, own_part: str) -> KeyPath:
+        return ("blocks", owner, part) if owner else (*path, own_part)
+
     for binding in variant.bindings:
-        mangled = operand(binding.name).lower()
-        if operands.setdefault(mangled, binding.name) != binding.name:
-            message = (
-                f"bindings '{operands[mangled]}' and '{binding.name}' "
-                f"are both operand '{mangled}' in C"
-            )
-            errors.add_at(message, path, binding.name)
-
-
-def _declared(variant: VariantPlan) -> list[tuple[str, str]]:
-    names = [(binding.name, "binding") for binding in variant.bindings]
+        yield binding.name, "binding", where(binding.owner, "bindings", "bindings")
     for binding in variant.bindings:
-        if binding.block:
-            names += [(field.name, "uniform member") for field in binding.block.fields]
-    if variant.push_constants:
-        names += [(field.name, "push constant") for field in variant.push_constants.fields]
-    return names + [(constant.name, "constant") for constant in variant.constants]
+        for field in binding.block.fields if binding.block else ():
+            yield field.name, "uniform member", where(field.owner, "parameters", "bindings")
+    for field in variant.push_constants.fields if variant.push_constants else ():
+        yield field.name, "push constant", where(field.owner, "parameters", "push_constants")
+    for constant in variant.constants:
+        yield constant.name, "constant", where(constant.owner, "constants", "constants")
 
 
-def check_absent(variant: VariantPlan, errors: Errors, path: KeyPath) -> None:
+def check_absent(variants: Iterable[VariantPlan], errors: Errors, path: KeyPath) -> None:
     """An absent operand's slot is filled by a descriptor of the very same type."""
-    by_name = {binding.name: binding for binding in variant.bindings}
-    for binding in variant.bindings:
-        if not binding.absent:
-            continue
-        stand_in = by_name.get(binding.absent)
-        message = ""
-        if stand_in is None:
-            message = f"no binding '{binding.absent}'{nearest(binding.absent, list(by_name))}"
-        elif stand_in.absent:
-            message = f"'{binding.absent}' may itself be absent"
-        elif (stand_in.kind, stand_in.storage) != (binding.kind, binding.storage):
-            message = (
-                f"'{binding.absent}' is a {stand_in.storage} {stand_in.kind.value}, "
-                f"the slot a {binding.storage} {binding.kind.value}"
-            )
-        if message:
-            label = f"absent operand of '{binding.name}' in '{variant.name}'"
-            errors.add_at(f"{label}: {message}", path, binding.name)
+    found: dict[tuple[str, str, KeyPath], list[str]] = defaultdict(list)
+    for variant in variants:
+        for binding in variant.bindings:
+            problem = _absent_problem(binding, variant) if binding.absent else ""
+            if problem:
+                where = ("blocks", binding.owner) if binding.owner else path
+                found[binding.name, problem, where].append(variant.name)
+    for (name, problem, where), names in found.items():
+        message = f"absent operand of '{name}': {problem} {of_variants(names)}"
+        errors.add_at(message, where, name)
 
 
-# What the registry declares for itself; a test holds this list against the header.
+def _absent_problem(binding: Binding, variant: VariantPlan) -> str:
+    by_name = {other.name: other for other in variant.bindings}
+    stand_in = by_name.get(binding.absent)
+    if stand_in is None:
+        return f"no binding '{binding.absent}'{nearest(binding.absent, list(by_name))}"
+    if stand_in.absent:
+        return f"'{binding.absent}' may itself be absent"
+    if not {stand_in.storage, binding.storage} <= {*STORAGES, "uniform"}:
+        return ""  # an unknown storage is reported where it stands
+    if (stand_in.kind, stand_in.storage) != (binding.kind, binding.storage):
+        return (
+            f"'{binding.absent}' is a {stand_in.storage} {_shown(stand_in.kind)}, "
+            f"the slot a {binding.storage} {_shown(binding.kind)}"
+        )
+    return ""
+
+
+def _shown(kind: Kind) -> str:
+    return kind.value.replace("_", " ")
+
+
+# What the registry declares for itself; a test holds these lists against the header.
 REGISTRY_TYPES = (
     *("access", "binding", "constant", "dtype", "field", "kind", "map_entry", "module"),
     *("shader", "shader_id", "storage"),
+)
+REGISTRY_FUNCTIONS = (
+    *("find_binding", "find_constant", "find_shader", "get_module", "get_shader"),
+    *("layout_hash", "module_layout_hash"),
+)
+REGISTRY_CONSTANTS = (
+    *("SHADERLOOM_ASSERT", "SHADERLOOM_LAYOUT_HASH", "SHADERLOOM_NONE", "SHADERLOOM_REGISTRY_H"),
+    *(f"SHADERLOOM_CONSTANT_LOCAL_SIZE_{axis}" for axis in "XYZ"),
+    "SHADERLOOM_SHADER_COUNT",
 )
 REGISTRY_PREFIXES = ("access", "dtype", "kind", "shader", "storage")  # of its enumerators
 
@@ -132,38 +163,42 @@ def check_c_identifiers(
 ) -> None:
     """Refuse names that collide in C: family 'a' with constant 'b_c', family 'a_b' with 'c'."""
     seen = {c_type(name): "a type of the registry" for name in REGISTRY_TYPES}
-    for name, what, path in _c_identifiers(enums, families):
+    seen |= {c_type(name): "a function of the registry" for name in REGISTRY_FUNCTIONS}
+    seen |= {name: "the registry's own" for name in REGISTRY_CONSTANTS}
+    for name, what, where, spelt in _c_identifiers(enums, families):
         prefix = next((p for p in REGISTRY_PREFIXES if name.startswith(c_constant(p, ""))), None)
-        if prefix and not what.startswith("variant"):
-            errors.add(f"{what} is {name} in C, like the registry's own", *path, at_key=True)
-        elif name in seen:
-            errors.add(f"{what} is {name} in C, like {seen[name]}", *path, at_key=True)
+        if prefix:
+            errors.add_at(f"{what} is {name} in C, like the registry's own", where, spelt)
+        elif seen.get(name, what) != what:  # the same twice is reported by other checks
+            errors.add_at(f"{what} is {name} in C, like {seen[name]}", where, spelt)
         seen.setdefault(name, what)
 
 
 def _c_identifiers(
     enums: tuple[EnumPlan, ...], families: tuple[FamilyPlan, ...]
-) -> Iterator[tuple[str, str, KeyPath]]:
-    """Yield (C identifier, what it stands for, where its name is given)."""
+) -> Iterator[tuple[str, str, KeyPath, str]]:
+    """Yield (C identifier, what it stands for, where and how its name is given).
+
+    Variants are left out: they have the prefix SHADERLOOM_SHADER to themselves.
+    """
     for enum in enums:
         path: KeyPath = ("enums", enum.name)
-        yield c_type(enum.name), f"enum '{enum.name}'", path
+        yield c_type(enum.name), f"enum '{enum.name}'", path, enum.name
         for name, _ in enum.values:
             what = f"value '{name}' of enum '{enum.name}'"
-            yield c_constant(enum.name, name), what, (*path, name)
+            yield c_constant(enum.name, name), what, path, name
     for family in families:
         path = ("families", family.name)
         whose = f"of family '{family.name}'"
         for variant in family.variants[:1]:
             for b in variant.bindings:
                 name = c_constant(family.name, "binding", operand(b.name))
-                yield name, f"binding '{b.name}' {whose}", path
+                yield name, f"binding '{b.name}' {whose}", path, b.name
             for c in variant.constants:
                 name = c_constant(family.name, "constant", c.name)
-                yield name, f"constant '{c.name}' {whose}", path
+                yield name, f"constant '{c.name}' {whose}", path, c.name
             structs = [b.block for b in variant.bindings] + [variant.push_constants]
             for struct in structs:
                 if struct:
-                    yield c_type(family.name, struct.name), f"struct '{struct.name}' {whose}", path
-        for variant in family.variants:
-            yield c_constant("shader", variant.name), f"variant '{variant.name}'", path
+                    what = f"struct '{struct.name}' {whose}"
+                    yield c_type(family.name, struct.name), what, path, struct.name

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import subprocess
 import threading
 from collections.abc import Iterable
@@ -36,8 +39,8 @@ def run_all(commands: Iterable[Command], jobs: int) -> list[Completed]:
     """
     children = _Children()
     with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-        futures = [pool.submit(children.run, command) for command in commands]
         try:
+            futures = [pool.submit(children.run, command) for command in commands]
             return [future.result() for future in futures]
         except BaseException:
             children.kill()
@@ -67,6 +70,7 @@ class _Children:
                     stderr=subprocess.PIPE,
                     text=True,
                     errors="replace",
+                    start_new_session=True,  # so that what a child started dies with it
                 )
             except OSError as error:
                 return Completed(127, "", f"cannot run {command.argv[0]}: {error.strerror}")
@@ -80,4 +84,5 @@ class _Children:
         with self._lock:
             self._stopped = True
             for child in self._running:
-                child.kill()
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)

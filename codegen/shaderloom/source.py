@@ -18,13 +18,14 @@ from shaderloom.errors import Diagnostic, Position, SpecError
 
 KeyPath = tuple["str | int", ...]
 
+_CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?")
 # Looks like a number, yet readers disagree on its value: 010 is 8 or 10, 1:30 is 90.
 _AMBIGUOUS = re.compile(
     r"[-+]?(0[0-9]+|0[xXoObB][0-9a-fA-F]+|[0-9][0-9]*(_[0-9]+)+|[0-9]+(:[0-9]+)+)"
 )
-_YAML_1_1_BOOLEANS = frozenset(("yes", "no", "on", "off", "y", "n"))
+_YAML_1_1_BOOLEANS = frozenset(("yes", "no", "on", "off"))  # y and n: by no common reader
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Source:
     data: Any
     values: dict[KeyPath, Position] = field(repr=False)
     keys: dict[KeyPath, Position] = field(repr=False)
+    quoted: frozenset[KeyPath] = field(repr=False, default=frozenset())
 
     def value(self, *path: str | int) -> Position:
         """Return the position of the value at ``path``, or of its nearest known ancestor."""
@@ -45,6 +47,13 @@ class Source:
     def key(self, *path: str | int) -> Position:
         """Return the position of the key that ends ``path``, or of the nearest value above."""
         return self.keys.get(path) or self.value(*path)
+
+    def text(self, *path: str | int) -> Position:
+        """Return the position of the first character of the text at ``path``, inside quotes."""
+        position = self.value(*path)
+        if path in self.quoted:
+            return Position(position.file, position.line, position.column + 1)
+        return position
 
     def find(self, path: KeyPath, name: str) -> Position:
         """Return where ``name`` is declared below ``path``, else the position of ``path``.
@@ -91,6 +100,11 @@ def read_source(path: Path, name: str) -> Source:
 def parse_source(text: str, name: str) -> Source:
     """Parse YAML ``text``; see ``read_source``."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    control = _CONTROL.search(text)
+    if control:
+        line = text.count("\n", 0, control.start()) + 1
+        message = f"not valid YAML: control character U+{ord(control[0]):04X}"
+        raise SpecError(Diagnostic(Position(name, line), message))
     try:
         # Parsed as events first: the composer would already have resolved an alias.
         for event in yaml.parse(text, Loader=loader):
@@ -104,7 +118,7 @@ def parse_source(text: str, name: str) -> Source:
     data = reader.read(root, ())
     if reader.errors:
         raise SpecError(reader.errors)
-    return Source(name, data, reader.values, reader.keys)
+    return Source(name, data, reader.values, reader.keys, frozenset(reader.quoted))
 
 
 def _refuse_indirection(event: Any, name: str) -> None:
@@ -122,7 +136,8 @@ def _position(marked: Any, name: str) -> Position:
 def _syntax_error(error: yaml.YAMLError, name: str) -> Diagnostic:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     where = Position(name, mark.line + 1, mark.column + 1) if mark else Position(name)
-    problem = getattr(error, "problem", None) or str(error)
+    context, problem = getattr(error, "context", None), getattr(error, "problem", None)
+    problem = ": ".join(part for part in (context, problem) if part) or str(error)
     if "cannot start any token" in problem:
         problem += " (a tab cannot indent YAML; use spaces)"
     return Diagnostic(where, f"not valid YAML: {problem}")
@@ -135,6 +150,7 @@ class _Reader:
         self.name = name
         self.values: dict[KeyPath, Position] = {}
         self.keys: dict[KeyPath, Position] = {}
+        self.quoted: set[KeyPath] = set()
         self.errors: list[Diagnostic] = []
 
     def fail(self, node: yaml.Node, message: str) -> None:
@@ -147,6 +163,8 @@ class _Reader:
         if isinstance(node, yaml.SequenceNode):
             return [self.read(child, (*path, i)) for i, child in enumerate(node.value)]
         assert isinstance(node, yaml.ScalarNode)  # there are no other kinds
+        if node.style in ("'", '"'):
+            self.quoted.add(path)
         return self.scalar(node)
 
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:

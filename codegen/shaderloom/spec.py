@@ -1,7 +1,7 @@
-"""The schema of ``variants.yaml``; the only module that knows pydantic.
+"""Read a spec and hold it against the schema; every mistake is told where it stands.
 
-``docs/spec.md`` is the reference. The schema says what may stand where; what the
-parts mean together (names, numbers, storages) is checked by ``plan``.
+The schema (``spec_model``) says what may stand where; what the parts mean together
+(names, numbers, storages) is checked by ``plan``. Only these two modules know pydantic.
 """
 
 from __future__ import annotations
@@ -10,124 +10,17 @@ import types
 import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pydantic
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
 
 from shaderloom.errors import Diagnostic, SpecError, nearest
 from shaderloom.source import KeyPath, Source, read_source
+from shaderloom.spec_model import SpecModel
 
 SCHEMA_VERSION = 1
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-def _axis_value(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise PydanticCustomError("loom", "an axis value is text or an integer")
-    return value
-
-
-def _number(value: Any) -> Any:
-    if not isinstance(value, (int, float)):
-        raise PydanticCustomError("loom", "a default is a number, true or false")
-    return value
-
-
-AxisValue = Annotated[str | int, BeforeValidator(_axis_value)]
-
-
-class Member(_Model):
-    """A constant, push constant, uniform member or block parameter: ``name: type`` for short."""
-
-    type: str
-    default: Annotated[bool | int | float, BeforeValidator(_number)] = 0
-    keep: str | None = None
-
-
-def _short_member(value: Any) -> Any:
-    return {"type": value} if isinstance(value, str) else value
-
-
-Members = dict[str, Annotated[Member, BeforeValidator(_short_member)]]
-
-
-class BindingSpec(_Model):
-    """An operand (``name``), a uniform block (``uniform``) or a spliced block (``block``)."""
-
-    name: str | None = None
-    uniform: str | None = None
-    block: str | None = None
-    binding: int | None = Field(default=None, ge=0)
-    storage: str | None = None
-    access: Literal["read", "write"] | None = None
-    dtype: str = "{dtype}"
-    absent: str | None = None
-    keep: str | None = None
-    fields: Members = {}
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> BindingSpec:
-        kinds = [k for k in ("name", "uniform", "block") if getattr(self, k) is not None]
-        if len(kinds) != 1:
-            raise PydanticCustomError("loom", "a binding has one of 'name', 'uniform' and 'block'")
-        allowed = {
-            "name": {"name", "binding", "storage", "access", "dtype", "absent", "keep"},
-            "uniform": {"uniform", "binding", "fields", "keep"},
-            "block": {"block"},
-        }[kinds[0]]
-        extra = sorted(self.model_fields_set - allowed)
-        if extra:
-            context = {"key": extra[0], "kind": kinds[0]}
-            raise PydanticCustomError("loom", "'{key}' does not go with '{kind}'", context)
-        needed = {"name": ("storage", "access"), "uniform": ("fields",), "block": ()}[kinds[0]]
-        missing = [key for key in needed if not getattr(self, key)]
-        if missing:
-            raise PydanticCustomError("loom", "missing key '{key}'", {"key": missing[0]})
-        return self
-
-    @property
-    def label(self) -> str:
-        return self.name or self.uniform or self.block or ""
-
-
-class BlockSpec(_Model):
-    """An interface block: everything that a shared header needs, spliced whole into families."""
-
-    header: str
-    bindings: list[BindingSpec] = []
-    parameters: Members = {}
-    constants: Members = {}
-
-
-class FamilySpec(_Model):
-    """A family: one template, one interface, and the axes that its variants differ in."""
-
-    op: str
-    template: str
-    name: str
-    axes: dict[str, list[AxisValue]]
-    exclude: list[dict[str, AxisValue]] = []
-    requires: list[str] = []
-    target_env: str = "vulkan1.1"
-    subgroup_size: int = Field(default=0, ge=0)
-    bindings: list[BindingSpec]
-    push_constants: Members = {}
-    constants: Members = {}
-    renamed_from: dict[str, str] = {}
-
-
-class SpecModel(_Model):
-    """The whole of ``variants.yaml``."""
-
-    shaderloom: int
-    enums: dict[str, dict[str, int]] = {}
-    blocks: dict[str, BlockSpec] = {}
-    families: dict[str, FamilySpec]
 
 
 @dataclass(frozen=True)

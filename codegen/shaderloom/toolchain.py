@@ -72,7 +72,7 @@ class Toolchain:
         tool = self.get(name)
         if tool is None:
             raise ToolchainError(
-                Diagnostic(Position("toolchain"), f"{name} not found ({PROGRAMS[name]})")
+                Diagnostic(Position("toolchain"), f"{_missing(name)} ({PROGRAMS[name]})")
             )
         return tool
 
@@ -84,9 +84,9 @@ class Toolchain:
         names = list(COMPILERS.values()) if wanted == "auto" else [COMPILERS[wanted]]
         found = tuple(tool for name in names if (tool := self.get(name)))
         if not found:
-            help_ = "; ".join(f"{name}: {PROGRAMS[name]}" for name in names)
+            help_ = "; ".join(f"{_missing(name)} ({PROGRAMS[name]})" for name in names)
             raise ToolchainError(
-                Diagnostic(Position("toolchain"), f"no GLSL compiler found ({help_})")
+                Diagnostic(Position("toolchain"), f"there is no GLSL compiler: {help_}")
             )
         return found
 
@@ -124,7 +124,7 @@ def _tool(name: str, path: Path, library_path: str, version: str) -> Tool:
 
 def _locate(name: str) -> tuple[Path, str] | None:
     """Return path and library path: ``$SHADERLOOM_GLSLC``, the Python environment, ``$PATH``."""
-    chosen = os.environ.get("SHADERLOOM_" + name.upper().replace("-", "_"))
+    chosen = os.environ.get(_variable(name))
     if chosen is not None:
         found = shutil.which(chosen)
         return (Path(found), "") if found else None
@@ -136,6 +136,18 @@ def _locate(name: str) -> tuple[Path, str] | None:
         if found := shutil.which(program):
             return Path(found), ""
     return None
+
+
+def _variable(name: str) -> str:
+    """Return the environment variable that chooses a program: SHADERLOOM_SPIRV_OPT."""
+    return "SHADERLOOM_" + name.upper().replace("-", "_")
+
+
+def _missing(name: str) -> str:
+    variable = _variable(name)
+    if variable in os.environ:
+        return f"{name} not found: {variable} is '{os.environ[variable]}', which does not run"
+    return f"{name} not found"
 
 
 def _version_line(ran: Completed) -> str:
@@ -155,9 +167,10 @@ def unsupported(tool: Tool, extensions: Iterable[str], cache: Cache, jobs: int) 
             unknown.append(extension)
         else:
             answers[extension] = value == b"yes"
-    for extension, known in zip(unknown, _probe(tool, unknown, jobs), strict=True):
-        cache.put(_probe_key(tool, extension), b"yes" if known else b"no")
-        answers[extension] = known
+    for extension, ran in zip(unknown, _probe(tool, unknown, jobs), strict=True):
+        answers[extension] = ran.status == 0
+        if 0 <= ran.status < 126:  # not killed and not impossible to start: its own answer
+            cache.put(_probe_key(tool, extension), b"yes" if ran.status == 0 else b"no")
     return frozenset(extension for extension, known in answers.items() if not known)
 
 
@@ -165,7 +178,7 @@ def _probe_key(tool: Tool, extension: str) -> str:
     return digest("probe", tool.identity, extension)
 
 
-def _probe(tool: Tool, extensions: Sequence[str], jobs: int) -> list[bool]:
+def _probe(tool: Tool, extensions: Sequence[str], jobs: int) -> list[Completed]:
     with tempfile.TemporaryDirectory(prefix="shaderloom-") as temporary:
         folder = Path(temporary)
         commands = []
@@ -176,7 +189,7 @@ def _probe(tool: Tool, extensions: Sequence[str], jobs: int) -> list[bool]:
             )
             arguments = compile_arguments(tool, "vulkan1.1", [name])
             commands.append(tool.command(*arguments, cwd=folder))
-        return [ran.status == 0 for ran in run_all(commands, jobs)]
+        return run_all(commands, jobs)
 
 
 def compile_arguments(tool: Tool, target_env: str, names: Sequence[str]) -> list[str]:

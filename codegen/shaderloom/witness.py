@@ -66,9 +66,10 @@ def _ask(modules: list[Module], tool: Tool, cache: Cache, jobs: int) -> dict[str
         commands = [tool.command(f"{m.name}.spv", "--reflect", cwd=folder) for m in asked]
         for module, ran in zip(asked, run_all(commands, jobs), strict=True):
             answer = ran.stdout.encode()
-            if ran.status != 0:
+            if ran.status == 0:
+                cache.put(keys[module.name], answer)
+            else:
                 said = ran.stderr.strip().splitlines() or [f"exit status {ran.status}"]
                 answer = _FAILED + said[-1].encode()
-            cache.put(keys[module.name], answer)
             told[module.name] = answer
     return told

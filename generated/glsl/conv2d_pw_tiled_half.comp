@@ -99,11 +99,18 @@ vec4 mask_lanes(vec4 texel, int c0, int channels) {
   return mix(vec4(0.0), texel, lessThan(c0 + ivec4(0, 1, 2, 3), ivec4(channels)));
 }
 
+// The y index of a grid whose y axis spilled over into z, since a device counts at most 65,535
+// workgroups an axis: z is 0 until then.
+int folded_y() {
+  return int(gl_GlobalInvocationID.y +
+             gl_GlobalInvocationID.z * gl_NumWorkGroups.y * gl_WorkGroupSize.y);
+}
+
 const int TILE = 4;
 
 void main() {
   const int n4 = int(gl_GlobalInvocationID.x);
-  const int first = int(gl_GlobalInvocationID.y) * TILE;
+  const int first = folded_y() * TILE;
   const int pixels = out_whcn.x * out_whcn.y;
   if (n4 >= div_up_4(out_whcn.z) || first >= pixels) {
     return;
