@@ -257,10 +257,7 @@ def _pick_binary(p: BinaryProblem, d: Device) -> tuple[Dispatch, ...]:
         raise DispatchError(f"the output exceeds the device limit {d.max_texture_3d}: {out_n} x {out_c} x {out_h} x {out_w}")
     if p.route in ("auto", "texture3d"):
         if True:
-            if p.route == "texture3d" or (True):
-                return (_binary(p, d, out_n, out_c, out_h, out_w),)
-        elif p.route == "texture3d":
-            raise DispatchError("binary: route texture3d is not possible: it needs True")
+            return (_binary(p, d, out_n, out_c, out_h, out_w),)
     raise DispatchError("binary: no route takes this problem")
 
 
@@ -271,21 +268,43 @@ def _binary(p: BinaryProblem, d: Device, out_n: int, out_c: int, out_h: int, out
         ("float", "mul"): "mul_float",
         ("half", "mul"): "mul_half",
     }[(p.dtype, p.operation)]
-    constants = (
-    )
     operands = (
         (0, "out"),
         (1, "in"),
         (2, "other"),
     )
-    push_constants = struct.pack("<iiiiiiiiiiii", _int32(out_w), _int32(out_h), _int32(out_c), _int32(out_n), _int32(p.in_w), _int32(p.in_h), _int32(p.in_c), _int32(p.in_n), _int32(p.other_w), _int32(p.other_h), _int32(p.other_c), _int32(p.other_n))
-    uniforms = (
+    push_constants = struct.pack(
+        "<iiiiiiiiiiii",
+        _int32(out_w),
+        _int32(out_h),
+        _int32(out_c),
+        _int32(out_n),
+        _int32(p.in_w),
+        _int32(p.in_h),
+        _int32(p.in_c),
+        _int32(p.in_n),
+        _int32(p.other_w),
+        _int32(p.other_h),
+        _int32(p.other_c),
+        _int32(p.other_n),
     )
-    size = (_uint32(out_w), _uint32(out_h), _uint32(_int64(_ceil_div(out_c, 4) * out_n)))
+    size = (
+        _uint32(out_w),
+        _uint32(out_h),
+        _uint32(_int64(_ceil_div(out_c, 4) * out_n)),
+    )
     local = _local_general(d, *size)
     grid = _grid("binary", size, local, d, -1)
-    spec = (*zip((0, 1, 2), local), *constants)
-    return Dispatch(shader, spec, operands, push_constants, uniforms, size, local, grid)
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local),),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=(),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+    )
 
 
 @dataclass(frozen=True)
@@ -318,10 +337,7 @@ def _pick_channel_vector_prepack(p: ChannelVectorPrepackProblem, d: Device) -> t
         raise DispatchError(f"channels {p.channels} exceeds the device limit {d.max_texture_2d}")
     if p.route in ("auto", "texture2d"):
         if True:
-            if p.route == "texture2d" or (True):
-                return (_channel_vector_prepack(p, d),)
-        elif p.route == "texture2d":
-            raise DispatchError("channel_vector_prepack: route texture2d is not possible: it needs True")
+            return (_channel_vector_prepack(p, d),)
     raise DispatchError("channel_vector_prepack: no route takes this problem")
 
 
@@ -330,20 +346,31 @@ def _channel_vector_prepack(p: ChannelVectorPrepackProblem, d: Device) -> Dispat
         ("float",): "channel_vector_prepack_float",
         ("half",): "channel_vector_prepack_half",
     }[(p.dtype,)]
-    constants = (
-    )
     operands = (
         (0, "out"),
         (1, "in"),
     )
-    push_constants = struct.pack("<i", _int32(p.channels))
-    uniforms = (
+    push_constants = struct.pack(
+        "<i",
+        _int32(p.channels),
     )
-    size = (_uint32(_ceil_div(p.channels, 4)), _uint32(1), _uint32(1))
+    size = (
+        _uint32(_ceil_div(p.channels, 4)),
+        _uint32(1),
+        _uint32(1),
+    )
     local = _local_general(d, *size)
     grid = _grid("channel_vector_prepack", size, local, d, -1)
-    spec = (*zip((0, 1, 2), local), *constants)
-    return Dispatch(shader, spec, operands, push_constants, uniforms, size, local, grid)
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local),),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=(),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+    )
 
 
 @dataclass(frozen=True)
@@ -381,10 +408,7 @@ def _pick_clamp(p: ClampProblem, d: Device) -> tuple[Dispatch, ...]:
         raise DispatchError(f"the input exceeds the device limit {d.max_texture_3d}: {p.in_n} x {p.in_c} x {p.in_h} x {p.in_w}")
     if p.route in ("auto", "texture3d"):
         if True:
-            if p.route == "texture3d" or (True):
-                return (_clamp(p, d),)
-        elif p.route == "texture3d":
-            raise DispatchError("clamp: route texture3d is not possible: it needs True")
+            return (_clamp(p, d),)
     raise DispatchError("clamp: no route takes this problem")
 
 
@@ -393,20 +417,36 @@ def _clamp(p: ClampProblem, d: Device) -> Dispatch:
         ("float",): "clamp_float",
         ("half",): "clamp_half",
     }[(p.dtype,)]
-    constants = (
-    )
     operands = (
         (0, "out"),
         (1, "in"),
     )
-    push_constants = struct.pack("<iiiiff", _int32(p.in_w), _int32(p.in_h), _int32(p.in_c), _int32(p.in_n), _float32(p.low), _float32(p.high))
-    uniforms = (
+    push_constants = struct.pack(
+        "<iiiiff",
+        _int32(p.in_w),
+        _int32(p.in_h),
+        _int32(p.in_c),
+        _int32(p.in_n),
+        _float32(p.low),
+        _float32(p.high),
     )
-    size = (_uint32(p.in_w), _uint32(p.in_h), _uint32(_int64(_ceil_div(p.in_c, 4) * p.in_n)))
+    size = (
+        _uint32(p.in_w),
+        _uint32(p.in_h),
+        _uint32(_int64(_ceil_div(p.in_c, 4) * p.in_n)),
+    )
     local = _local_general(d, *size)
     grid = _grid("clamp", size, local, d, -1)
-    spec = (*zip((0, 1, 2), local), *constants)
-    return Dispatch(shader, spec, operands, push_constants, uniforms, size, local, grid)
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local),),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=(),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+    )
 
 
 @dataclass(frozen=True)
@@ -502,10 +542,12 @@ def _pick_conv2d(p: Conv2dProblem, d: Device) -> tuple[Dispatch, ...]:
         raise DispatchError(f"a side of {largest_side} texels exceeds the device limit {d.max_texture_3d}")
     if p.route in ("auto", "pointwise"):
         if p.kernel_h == 1 and p.kernel_w == 1 and p.groups == 1 and not p.transposed and _align_up(p.out_c, 4) <= d.max_texture_2d and _ceil_div(p.in_c, 4) <= d.max_texture_2d:
-            if p.route == "pointwise" or (True):
+            if True:
                 return (_conv2d_pw_tiled(p, d, out_h, out_w),)
         elif p.route == "pointwise":
-            raise DispatchError("conv2d: route pointwise is not possible: it needs kernel_h == 1 and kernel_w == 1 and groups == 1 and not transposed and align_up(out_c, 4) <= max_texture_2d and ceil_div(in_c, 4) <= max_texture_2d")
+            raise DispatchError(
+                "conv2d: route pointwise is not possible: it needs kernel_h == 1 and kernel_w == 1 and groups == 1 and not transposed and align_up(out_c, 4) <= max_texture_2d and ceil_div(in_c, 4) <= max_texture_2d"
+            )
     raise DispatchError("conv2d: no route takes this problem")
 
 
@@ -530,16 +572,47 @@ def _conv2d_pw_tiled(p: Conv2dProblem, d: Device, out_h: int, out_w: int) -> Dis
         (4, "residual" if p.has_residual else "in"),
         (5, "scale" if p.has_scale else "bias"),
     )
-    push_constants = struct.pack("<iiiifff", _int32(p.stride_h), _int32(p.stride_w), _int32(p.padding_h), _int32(p.padding_w), _float32(p.activation_a), _float32(p.activation_b), _float32(p.residual_alpha))
-    uniforms = (
-        (6, struct.pack("<iiii", _int32(p.in_w), _int32(p.in_h), _int32(p.in_c), _int32(p.in_n))),
-        (7, struct.pack("<iiii", _int32(out_w), _int32(out_h), _int32(p.out_c), _int32(1))),
+    push_constants = struct.pack(
+        "<iiiifff",
+        _int32(p.stride_h),
+        _int32(p.stride_w),
+        _int32(p.padding_h),
+        _int32(p.padding_w),
+        _float32(p.activation_a),
+        _float32(p.activation_b),
+        _float32(p.residual_alpha),
     )
-    size = (_uint32(_ceil_div(p.out_c, 4)), _uint32(_ceil_div(_int64(out_w * out_h), 4)), _uint32(1))
+    uniform_6 = struct.pack(
+        "<iiii",
+        _int32(p.in_w),
+        _int32(p.in_h),
+        _int32(p.in_c),
+        _int32(p.in_n),
+    )
+    uniform_7 = struct.pack(
+        "<iiii",
+        _int32(out_w),
+        _int32(out_h),
+        _int32(p.out_c),
+        _int32(1),
+    )
+    size = (
+        _uint32(_ceil_div(p.out_c, 4)),
+        _uint32(_ceil_div(_int64(out_w * out_h), 4)),
+        _uint32(1),
+    )
     local = _local_square(d, *size)
     grid = _grid("conv2d", size, local, d, 1)
-    spec = (*zip((0, 1, 2), local), *constants)
-    return Dispatch(shader, spec, operands, push_constants, uniforms, size, local, grid)
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local), *constants),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=((6, uniform_6), (7, uniform_7),),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+    )
 
 
 @dataclass(frozen=True)
@@ -573,10 +646,7 @@ def _pick_linear_prepack_weights(p: LinearPrepackWeightsProblem, d: Device) -> t
         raise DispatchError(f"a side of the weight exceeds the device limit {d.max_texture_2d}: {p.weight_n} x {p.weight_k}")
     if p.route in ("auto", "texture2d"):
         if True:
-            if p.route == "texture2d" or (True):
-                return (_linear_prepack_weights(p, d),)
-        elif p.route == "texture2d":
-            raise DispatchError("linear_prepack_weights: route texture2d is not possible: it needs True")
+            return (_linear_prepack_weights(p, d),)
     raise DispatchError("linear_prepack_weights: no route takes this problem")
 
 
@@ -585,20 +655,32 @@ def _linear_prepack_weights(p: LinearPrepackWeightsProblem, d: Device) -> Dispat
         ("float",): "linear_prepack_weights_float",
         ("half",): "linear_prepack_weights_half",
     }[(p.dtype,)]
-    constants = (
-    )
     operands = (
         (0, "out"),
         (1, "in"),
     )
-    push_constants = struct.pack("<ii", _int32(p.weight_n), _int32(p.weight_k))
-    uniforms = (
+    push_constants = struct.pack(
+        "<ii",
+        _int32(p.weight_n),
+        _int32(p.weight_k),
     )
-    size = (_uint32(_align_up(p.weight_n, 4)), _uint32(_ceil_div(p.weight_k, 4)), _uint32(1))
+    size = (
+        _uint32(_align_up(p.weight_n, 4)),
+        _uint32(_ceil_div(p.weight_k, 4)),
+        _uint32(1),
+    )
     local = _local_general(d, *size)
     grid = _grid("linear_prepack_weights", size, local, d, -1)
-    spec = (*zip((0, 1, 2), local), *constants)
-    return Dispatch(shader, spec, operands, push_constants, uniforms, size, local, grid)
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local),),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=(),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+    )
 
 
 @dataclass(frozen=True)
@@ -634,10 +716,7 @@ def _pick_nchw_to_texture3d(p: NchwToTexture3dProblem, d: Device) -> tuple[Dispa
         raise DispatchError(f"the tensor exceeds the device limit {d.max_texture_3d}: {p.tensor_n} x {p.tensor_c} x {p.tensor_h} x {p.tensor_w}")
     if p.route in ("auto", "texture3d"):
         if True:
-            if p.route == "texture3d" or (True):
-                return (_nchw_to_texture3d(p, d),)
-        elif p.route == "texture3d":
-            raise DispatchError("nchw_to_texture3d: route texture3d is not possible: it needs True")
+            return (_nchw_to_texture3d(p, d),)
     raise DispatchError("nchw_to_texture3d: no route takes this problem")
 
 
@@ -646,20 +725,34 @@ def _nchw_to_texture3d(p: NchwToTexture3dProblem, d: Device) -> Dispatch:
         ("float",): "nchw_to_texture3d_float",
         ("half",): "nchw_to_texture3d_half",
     }[(p.dtype,)]
-    constants = (
-    )
     operands = (
         (0, "out"),
         (1, "in"),
     )
-    push_constants = struct.pack("<iiii", _int32(p.tensor_w), _int32(p.tensor_h), _int32(p.tensor_c), _int32(p.tensor_n))
-    uniforms = (
+    push_constants = struct.pack(
+        "<iiii",
+        _int32(p.tensor_w),
+        _int32(p.tensor_h),
+        _int32(p.tensor_c),
+        _int32(p.tensor_n),
     )
-    size = (_uint32(p.tensor_w), _uint32(p.tensor_h), _uint32(_int64(_ceil_div(p.tensor_c, 4) * p.tensor_n)))
+    size = (
+        _uint32(p.tensor_w),
+        _uint32(p.tensor_h),
+        _uint32(_int64(_ceil_div(p.tensor_c, 4) * p.tensor_n)),
+    )
     local = _local_general(d, *size)
     grid = _grid("nchw_to_texture3d", size, local, d, -1)
-    spec = (*zip((0, 1, 2), local), *constants)
-    return Dispatch(shader, spec, operands, push_constants, uniforms, size, local, grid)
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local),),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=(),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+    )
 
 
 @dataclass(frozen=True)
@@ -695,10 +788,7 @@ def _pick_texture3d_to_nchw(p: Texture3dToNchwProblem, d: Device) -> tuple[Dispa
         raise DispatchError(f"the tensor exceeds the device limit {d.max_texture_3d}: {p.tensor_n} x {p.tensor_c} x {p.tensor_h} x {p.tensor_w}")
     if p.route in ("auto", "texture3d"):
         if True:
-            if p.route == "texture3d" or (True):
-                return (_texture3d_to_nchw(p, d),)
-        elif p.route == "texture3d":
-            raise DispatchError("texture3d_to_nchw: route texture3d is not possible: it needs True")
+            return (_texture3d_to_nchw(p, d),)
     raise DispatchError("texture3d_to_nchw: no route takes this problem")
 
 
@@ -707,17 +797,31 @@ def _texture3d_to_nchw(p: Texture3dToNchwProblem, d: Device) -> Dispatch:
         ("float",): "texture3d_to_nchw_float",
         ("half",): "texture3d_to_nchw_half",
     }[(p.dtype,)]
-    constants = (
-    )
     operands = (
         (0, "out"),
         (1, "in"),
     )
-    push_constants = struct.pack("<iiii", _int32(p.tensor_w), _int32(p.tensor_h), _int32(p.tensor_c), _int32(p.tensor_n))
-    uniforms = (
+    push_constants = struct.pack(
+        "<iiii",
+        _int32(p.tensor_w),
+        _int32(p.tensor_h),
+        _int32(p.tensor_c),
+        _int32(p.tensor_n),
     )
-    size = (_uint32(p.tensor_w), _uint32(p.tensor_h), _uint32(_int64(_ceil_div(p.tensor_c, 4) * p.tensor_n)))
+    size = (
+        _uint32(p.tensor_w),
+        _uint32(p.tensor_h),
+        _uint32(_int64(_ceil_div(p.tensor_c, 4) * p.tensor_n)),
+    )
     local = _local_general(d, *size)
     grid = _grid("texture3d_to_nchw", size, local, d, -1)
-    spec = (*zip((0, 1, 2), local), *constants)
-    return Dispatch(shader, spec, operands, push_constants, uniforms, size, local, grid)
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local),),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=(),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+    )

@@ -6,6 +6,7 @@ reader sees it, what spirv-cross sees there, and what the shipped module still u
 
 from __future__ import annotations
 
+import struct as packing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from shaderloom.interface import (
     FIRST_CONSTANT_ID,
     LOCAL_SIZE_IDS,
     Binding,
+    Constant,
     FamilyPlan,
     Field,
     Kind,
@@ -75,11 +77,19 @@ def expected(variant: VariantPlan) -> Reflection:
     return Reflection(
         bindings=tuple(sorted(map(_expected_binding, variant.bindings), key=lambda b: b.binding)),
         constants=tuple(
-            ReflectedConstant(c.id, c.name, c.type, c.default) for c in variant.constants
+            ReflectedConstant(c.id, c.name, c.type, _stored(c)) for c in variant.constants
         ),
         push_constants=_bare(push) if push else (),
         local_size_ids=LOCAL_SIZE_IDS,
     )
+
+
+def _stored(constant: Constant) -> int | float:
+    """Return the default as a module holds it: a float is rounded to 32 bits."""
+    if constant.type != "float":
+        return constant.default
+    (rounded,) = packing.unpack("<f", packing.pack("<f", constant.default))
+    return float(rounded)
 
 
 def _expected_binding(binding: Binding) -> ReflectedBinding:

@@ -14,6 +14,7 @@ from shaderloom.decisions import (
     Let,
     OpRules,
     Requirement,
+    Route,
     Store,
     conflict,
     impossible,
@@ -129,7 +130,7 @@ def _op(decisions: Decisions, op: OpRules) -> dict[str, Any]:
             {
                 "name": route.name,
                 "legal": to_python(route.legal, names),
-                "when": to_python(route.when, names),
+                "wanted": _wanted(route, names),
                 "impossible": _quoted(impossible(op.name, route)),
                 "family": route.family,
                 "arguments": families[route.family]["arguments"],
@@ -138,6 +139,12 @@ def _op(decisions: Decisions, op: OpRules) -> dict[str, Any]:
         ],
         "families": list(families.values()),
     }
+
+
+def _wanted(route: Route, names: Callable[[str], str]) -> str:
+    """A route that is asked for is taken wherever it is legal."""
+    when = to_python(route.when, names)
+    return when if when == "True" else f'p.route == "{route.name}" or {when}'
 
 
 def _choices(item: Input) -> str:
@@ -181,9 +188,10 @@ def _family(op: OpRules, rules: FamilyRules, names: Callable[[str], str]) -> dic
         ],
         "push_constants": _pack(rules.push_size, rules.push_constants, names),
         "uniforms": [
-            (rule.binding, _pack(rule.size, rule.stores, names)) for rule in rules.uniforms
+            {"binding": rule.binding, "contents": _pack(rule.size, rule.stores, names)}
+            for rule in rules.uniforms
         ],
-        "size": ", ".join(f"_uint32({to_python(expr, names)})" for expr in rules.global_size),
+        "size": [to_python(expr, names) for expr in rules.global_size],
         "local": rules.local,
         "fold": -1 if rules.fold is None else rules.fold,
     }
@@ -220,9 +228,10 @@ def _constant(scalar: str, expr: Expr, names: Callable[[str], str]) -> str:
     return f"{text} % 2**32" if scalar == "int" else text
 
 
-def _pack(size: int, stores: Sequence[Store], names: Callable[[str], str]) -> str:
+def _pack(size: int, stores: Sequence[Store], names: Callable[[str], str]) -> list[str]:
+    """Return the arguments of struct.pack: format, then a value for each store."""
     if not size:
-        return 'b""'
+        return []
     code, end = "<", 0
     for store in stores:
         hole = store.offset - end
@@ -230,4 +239,4 @@ def _pack(size: int, stores: Sequence[Store], names: Callable[[str], str]) -> st
         end = store.offset + 4
     code += f"{size - end}x" * (size > end)
     values = [_scalar(store.scalar, store.expr, names) for store in stores]
-    return f"struct.pack({', '.join([_quoted(code), *values])})"
+    return [_quoted(code), *values]
