@@ -89,7 +89,8 @@ missing_packages() {
 
 # ---- system packages -----------------------------------------------------------------------
 
-has_package_lists() { exists /var/lib/apt/lists/*_Packages*; }
+# Every release has gcc: lists without it are absent, or left from sources that have changed.
+has_package_lists() { [ -n "$(apt-cache madison gcc 2>/dev/null)" ]; }
 
 # Prints those of the given packages that apt can install (all, when it has no lists to ask yet).
 # An unknown name is a regular expression to apt: `g++` would list dpkg, git, gpgv.
