@@ -145,8 +145,8 @@ LOOM_HELPER void loom_store(uint8_t *bytes, uint32_t value) {
 }
 
 LOOM_HELPER void loom_spec(shaderloom_dispatch *r, uint32_t id, uint32_t value) {
-  r->spec[r->spec_count].id = id;
-  r->spec[r->spec_count].value = value;
+  r->spec_ids[r->spec_count] = id;
+  r->spec_values[r->spec_count] = value;
   ++r->spec_count;
 }
 
@@ -188,18 +188,18 @@ LOOM_HELPER void loom_fit(loom_ctx *ctx, const shaderloom_device *d, int64_t x, 
   }
 }
 
-/* Count workgroups; axis `fold` past the device's limit spills over into the next. */
+/* Count workgroups; axis `from` past the device's limit spills over into axis `into`, if that is 1. */
 LOOM_HELPER bool loom_grid(const char *op, shaderloom_dispatch *r, const shaderloom_device *d,
-                           int fold, shaderloom_error *error) {
+                           int from, int into, shaderloom_error *error) {
   const int64_t limits[3] = {d->max_grid_x, d->max_grid_y, d->max_grid_z};
   int64_t grid[3];
   int i;
   for (i = 0; i < 3; ++i) {
     grid[i] = ((int64_t)r->global_size[i] + r->local_size[i] - 1) / r->local_size[i];
   }
-  if (fold >= 0 && grid[fold] > limits[fold] && limits[fold] > 0 && grid[fold + 1] == 1) {
-    grid[fold + 1] = (grid[fold] - 1) / limits[fold] + 1;
-    grid[fold] = (grid[fold] - 1) / grid[fold + 1] + 1;
+  if (from != into && grid[from] > limits[from] && limits[from] > 0 && grid[into] == 1) {
+    grid[into] = (grid[from] - 1) / limits[from] + 1;
+    grid[from] = (grid[from] - 1) / grid[into] + 1;
   }
   for (i = 0; i < 3; ++i) {
     if (grid[i] > limits[i]) {
@@ -217,8 +217,8 @@ LOOM_HELPER bool loom_grid(const char *op, shaderloom_dispatch *r, const shaderl
 LOOM_HELPER void loom_local_spec(shaderloom_dispatch *r) {
   uint32_t i;
   for (i = 0; i < 3; ++i) {
-    r->spec[i].id = i;
-    r->spec[i].value = r->local_size[i];
+    r->spec_ids[i] = i;
+    r->spec_values[i] = r->local_size[i];
   }
 }
 
@@ -304,7 +304,13 @@ static uint32_t pick_binary(
     return loom_refuse(error, "binary: an integer overflowed or was divided by zero");
   }
   loom_local_spec(r);
-  return loom_grid("binary", r, d, -1, error) ? 1 : 0;
+  if (!loom_grid("binary", r, d, 0, 0, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_w);
+  r->out_extent[1] = loom_uint32(ctx, out_h);
+  r->out_extent[2] = loom_uint32(ctx, loom_mul(ctx, loom_ceil_div(ctx, out_c, 4), out_n));
+  return ctx->error ? loom_refuse(error, "binary: an integer overflowed or was divided by zero") : 1;
 }
 
 void shaderloom_default_binary(shaderloom_binary_problem *problem) {
@@ -318,7 +324,6 @@ uint32_t shaderloom_pick_binary(const shaderloom_binary_problem *p, const shader
   loom_ctx context = {0};
   loom_ctx *const ctx = &context;
   shaderloom_dispatch scratch;
-  shaderloom_dispatch *const r = capacity > 0 ? records : &scratch;
   if (d->device_class != SHADERLOOM_DEVICE_CLASS_OTHER && d->device_class != SHADERLOOM_DEVICE_CLASS_ADRENO && d->device_class != SHADERLOOM_DEVICE_CLASS_MALI && d->device_class != SHADERLOOM_DEVICE_CLASS_NVIDIA && d->device_class != SHADERLOOM_DEVICE_CLASS_AMD && d->device_class != SHADERLOOM_DEVICE_CLASS_INTEL && d->device_class != SHADERLOOM_DEVICE_CLASS_SOFTWARE) {
     return loom_refuse(error, "binary: device_class has no such value");
   }
@@ -418,7 +423,24 @@ uint32_t shaderloom_pick_binary(const shaderloom_binary_problem *p, const shader
         return loom_refuse(error, "binary: an integer overflowed or was divided by zero");
       }
       if (taken) {
-        return pick_binary(p, d, out_n, out_c, out_h, out_w, r, error);
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "binary: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "binary: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_binary(p, d, out_n, out_c, out_h, out_w, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
       }
     } else if (p->route == SHADERLOOM_BINARY_ROUTE_TEXTURE3D) {
       return loom_refuse(error, "binary: route texture3d is not possible: it needs True");
@@ -455,7 +477,13 @@ static uint32_t pick_channel_vector_prepack(
     return loom_refuse(error, "channel_vector_prepack: an integer overflowed or was divided by zero");
   }
   loom_local_spec(r);
-  return loom_grid("channel_vector_prepack", r, d, -1, error) ? 1 : 0;
+  if (!loom_grid("channel_vector_prepack", r, d, 0, 0, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, loom_ceil_div(ctx, p->channels, 4));
+  r->out_extent[1] = loom_uint32(ctx, 1);
+  r->out_extent[2] = loom_uint32(ctx, 1);
+  return ctx->error ? loom_refuse(error, "channel_vector_prepack: an integer overflowed or was divided by zero") : 1;
 }
 
 void shaderloom_default_channel_vector_prepack(shaderloom_channel_vector_prepack_problem *problem) {
@@ -469,7 +497,6 @@ uint32_t shaderloom_pick_channel_vector_prepack(const shaderloom_channel_vector_
   loom_ctx context = {0};
   loom_ctx *const ctx = &context;
   shaderloom_dispatch scratch;
-  shaderloom_dispatch *const r = capacity > 0 ? records : &scratch;
   if (d->device_class != SHADERLOOM_DEVICE_CLASS_OTHER && d->device_class != SHADERLOOM_DEVICE_CLASS_ADRENO && d->device_class != SHADERLOOM_DEVICE_CLASS_MALI && d->device_class != SHADERLOOM_DEVICE_CLASS_NVIDIA && d->device_class != SHADERLOOM_DEVICE_CLASS_AMD && d->device_class != SHADERLOOM_DEVICE_CLASS_INTEL && d->device_class != SHADERLOOM_DEVICE_CLASS_SOFTWARE) {
     return loom_refuse(error, "channel_vector_prepack: device_class has no such value");
   }
@@ -510,7 +537,24 @@ uint32_t shaderloom_pick_channel_vector_prepack(const shaderloom_channel_vector_
         return loom_refuse(error, "channel_vector_prepack: an integer overflowed or was divided by zero");
       }
       if (taken) {
-        return pick_channel_vector_prepack(p, d, r, error);
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "channel_vector_prepack: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "channel_vector_prepack: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_channel_vector_prepack(p, d, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
       }
     } else if (p->route == SHADERLOOM_CHANNEL_VECTOR_PREPACK_ROUTE_TEXTURE2D) {
       return loom_refuse(error, "channel_vector_prepack: route texture2d is not possible: it needs True");
@@ -552,7 +596,13 @@ static uint32_t pick_clamp(
     return loom_refuse(error, "clamp: an integer overflowed or was divided by zero");
   }
   loom_local_spec(r);
-  return loom_grid("clamp", r, d, -1, error) ? 1 : 0;
+  if (!loom_grid("clamp", r, d, 0, 0, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, p->in_w);
+  r->out_extent[1] = loom_uint32(ctx, p->in_h);
+  r->out_extent[2] = loom_uint32(ctx, loom_mul(ctx, loom_ceil_div(ctx, p->in_c, 4), p->in_n));
+  return ctx->error ? loom_refuse(error, "clamp: an integer overflowed or was divided by zero") : 1;
 }
 
 void shaderloom_default_clamp(shaderloom_clamp_problem *problem) {
@@ -566,7 +616,6 @@ uint32_t shaderloom_pick_clamp(const shaderloom_clamp_problem *p, const shaderlo
   loom_ctx context = {0};
   loom_ctx *const ctx = &context;
   shaderloom_dispatch scratch;
-  shaderloom_dispatch *const r = capacity > 0 ? records : &scratch;
   if (d->device_class != SHADERLOOM_DEVICE_CLASS_OTHER && d->device_class != SHADERLOOM_DEVICE_CLASS_ADRENO && d->device_class != SHADERLOOM_DEVICE_CLASS_MALI && d->device_class != SHADERLOOM_DEVICE_CLASS_NVIDIA && d->device_class != SHADERLOOM_DEVICE_CLASS_AMD && d->device_class != SHADERLOOM_DEVICE_CLASS_INTEL && d->device_class != SHADERLOOM_DEVICE_CLASS_SOFTWARE) {
     return loom_refuse(error, "clamp: device_class has no such value");
   }
@@ -607,7 +656,24 @@ uint32_t shaderloom_pick_clamp(const shaderloom_clamp_problem *p, const shaderlo
         return loom_refuse(error, "clamp: an integer overflowed or was divided by zero");
       }
       if (taken) {
-        return pick_clamp(p, d, r, error);
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "clamp: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "clamp: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_clamp(p, d, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
       }
     } else if (p->route == SHADERLOOM_CLAMP_ROUTE_TEXTURE3D) {
       return loom_refuse(error, "clamp: route texture3d is not possible: it needs True");
@@ -674,7 +740,13 @@ static uint32_t pick_conv2d_pw_tiled(
     return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
   }
   loom_local_spec(r);
-  return loom_grid("conv2d", r, d, 1, error) ? 1 : 0;
+  if (!loom_grid("conv2d", r, d, 1, 2, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_w);
+  r->out_extent[1] = loom_uint32(ctx, out_h);
+  r->out_extent[2] = loom_uint32(ctx, loom_ceil_div(ctx, p->out_c, 4));
+  return ctx->error ? loom_refuse(error, "conv2d: an integer overflowed or was divided by zero") : 1;
 }
 
 void shaderloom_default_conv2d(shaderloom_conv2d_problem *problem) {
@@ -706,7 +778,6 @@ uint32_t shaderloom_pick_conv2d(const shaderloom_conv2d_problem *p, const shader
   loom_ctx context = {0};
   loom_ctx *const ctx = &context;
   shaderloom_dispatch scratch;
-  shaderloom_dispatch *const r = capacity > 0 ? records : &scratch;
   if (d->device_class != SHADERLOOM_DEVICE_CLASS_OTHER && d->device_class != SHADERLOOM_DEVICE_CLASS_ADRENO && d->device_class != SHADERLOOM_DEVICE_CLASS_MALI && d->device_class != SHADERLOOM_DEVICE_CLASS_NVIDIA && d->device_class != SHADERLOOM_DEVICE_CLASS_AMD && d->device_class != SHADERLOOM_DEVICE_CLASS_INTEL && d->device_class != SHADERLOOM_DEVICE_CLASS_SOFTWARE) {
     return loom_refuse(error, "conv2d: device_class has no such value");
   }
@@ -922,7 +993,24 @@ uint32_t shaderloom_pick_conv2d(const shaderloom_conv2d_problem *p, const shader
         return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
       }
       if (taken) {
-        return pick_conv2d_pw_tiled(p, d, out_h, out_w, r, error);
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "conv2d: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_conv2d_pw_tiled(p, d, out_h, out_w, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
       }
     } else if (p->route == SHADERLOOM_CONV2D_ROUTE_POINTWISE) {
       return loom_refuse(error, "conv2d: route pointwise is not possible: it needs kernel_h == 1 and kernel_w == 1 and groups == 1 and not transposed and align_up(out_c, 4) <= max_texture_2d and ceil_div(in_c, 4) <= max_texture_2d");
@@ -960,7 +1048,13 @@ static uint32_t pick_linear_prepack_weights(
     return loom_refuse(error, "linear_prepack_weights: an integer overflowed or was divided by zero");
   }
   loom_local_spec(r);
-  return loom_grid("linear_prepack_weights", r, d, -1, error) ? 1 : 0;
+  if (!loom_grid("linear_prepack_weights", r, d, 0, 0, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, loom_align_up(ctx, p->weight_n, 4));
+  r->out_extent[1] = loom_uint32(ctx, loom_ceil_div(ctx, p->weight_k, 4));
+  r->out_extent[2] = loom_uint32(ctx, 1);
+  return ctx->error ? loom_refuse(error, "linear_prepack_weights: an integer overflowed or was divided by zero") : 1;
 }
 
 void shaderloom_default_linear_prepack_weights(shaderloom_linear_prepack_weights_problem *problem) {
@@ -974,7 +1068,6 @@ uint32_t shaderloom_pick_linear_prepack_weights(const shaderloom_linear_prepack_
   loom_ctx context = {0};
   loom_ctx *const ctx = &context;
   shaderloom_dispatch scratch;
-  shaderloom_dispatch *const r = capacity > 0 ? records : &scratch;
   if (d->device_class != SHADERLOOM_DEVICE_CLASS_OTHER && d->device_class != SHADERLOOM_DEVICE_CLASS_ADRENO && d->device_class != SHADERLOOM_DEVICE_CLASS_MALI && d->device_class != SHADERLOOM_DEVICE_CLASS_NVIDIA && d->device_class != SHADERLOOM_DEVICE_CLASS_AMD && d->device_class != SHADERLOOM_DEVICE_CLASS_INTEL && d->device_class != SHADERLOOM_DEVICE_CLASS_SOFTWARE) {
     return loom_refuse(error, "linear_prepack_weights: device_class has no such value");
   }
@@ -1015,7 +1108,24 @@ uint32_t shaderloom_pick_linear_prepack_weights(const shaderloom_linear_prepack_
         return loom_refuse(error, "linear_prepack_weights: an integer overflowed or was divided by zero");
       }
       if (taken) {
-        return pick_linear_prepack_weights(p, d, r, error);
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "linear_prepack_weights: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "linear_prepack_weights: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_linear_prepack_weights(p, d, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
       }
     } else if (p->route == SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_TEXTURE2D) {
       return loom_refuse(error, "linear_prepack_weights: route texture2d is not possible: it needs True");
@@ -1055,7 +1165,13 @@ static uint32_t pick_nchw_to_texture3d(
     return loom_refuse(error, "nchw_to_texture3d: an integer overflowed or was divided by zero");
   }
   loom_local_spec(r);
-  return loom_grid("nchw_to_texture3d", r, d, -1, error) ? 1 : 0;
+  if (!loom_grid("nchw_to_texture3d", r, d, 0, 0, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, p->tensor_w);
+  r->out_extent[1] = loom_uint32(ctx, p->tensor_h);
+  r->out_extent[2] = loom_uint32(ctx, loom_mul(ctx, loom_ceil_div(ctx, p->tensor_c, 4), p->tensor_n));
+  return ctx->error ? loom_refuse(error, "nchw_to_texture3d: an integer overflowed or was divided by zero") : 1;
 }
 
 void shaderloom_default_nchw_to_texture3d(shaderloom_nchw_to_texture3d_problem *problem) {
@@ -1069,7 +1185,6 @@ uint32_t shaderloom_pick_nchw_to_texture3d(const shaderloom_nchw_to_texture3d_pr
   loom_ctx context = {0};
   loom_ctx *const ctx = &context;
   shaderloom_dispatch scratch;
-  shaderloom_dispatch *const r = capacity > 0 ? records : &scratch;
   if (d->device_class != SHADERLOOM_DEVICE_CLASS_OTHER && d->device_class != SHADERLOOM_DEVICE_CLASS_ADRENO && d->device_class != SHADERLOOM_DEVICE_CLASS_MALI && d->device_class != SHADERLOOM_DEVICE_CLASS_NVIDIA && d->device_class != SHADERLOOM_DEVICE_CLASS_AMD && d->device_class != SHADERLOOM_DEVICE_CLASS_INTEL && d->device_class != SHADERLOOM_DEVICE_CLASS_SOFTWARE) {
     return loom_refuse(error, "nchw_to_texture3d: device_class has no such value");
   }
@@ -1110,7 +1225,24 @@ uint32_t shaderloom_pick_nchw_to_texture3d(const shaderloom_nchw_to_texture3d_pr
         return loom_refuse(error, "nchw_to_texture3d: an integer overflowed or was divided by zero");
       }
       if (taken) {
-        return pick_nchw_to_texture3d(p, d, r, error);
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "nchw_to_texture3d: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "nchw_to_texture3d: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_nchw_to_texture3d(p, d, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
       }
     } else if (p->route == SHADERLOOM_NCHW_TO_TEXTURE3D_ROUTE_TEXTURE3D) {
       return loom_refuse(error, "nchw_to_texture3d: route texture3d is not possible: it needs True");
@@ -1150,7 +1282,13 @@ static uint32_t pick_texture3d_to_nchw(
     return loom_refuse(error, "texture3d_to_nchw: an integer overflowed or was divided by zero");
   }
   loom_local_spec(r);
-  return loom_grid("texture3d_to_nchw", r, d, -1, error) ? 1 : 0;
+  if (!loom_grid("texture3d_to_nchw", r, d, 0, 0, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, loom_mul(ctx, loom_mul(ctx, loom_mul(ctx, p->tensor_n, p->tensor_c), p->tensor_h), p->tensor_w));
+  r->out_extent[1] = loom_uint32(ctx, 1);
+  r->out_extent[2] = loom_uint32(ctx, 1);
+  return ctx->error ? loom_refuse(error, "texture3d_to_nchw: an integer overflowed or was divided by zero") : 1;
 }
 
 void shaderloom_default_texture3d_to_nchw(shaderloom_texture3d_to_nchw_problem *problem) {
@@ -1164,7 +1302,6 @@ uint32_t shaderloom_pick_texture3d_to_nchw(const shaderloom_texture3d_to_nchw_pr
   loom_ctx context = {0};
   loom_ctx *const ctx = &context;
   shaderloom_dispatch scratch;
-  shaderloom_dispatch *const r = capacity > 0 ? records : &scratch;
   if (d->device_class != SHADERLOOM_DEVICE_CLASS_OTHER && d->device_class != SHADERLOOM_DEVICE_CLASS_ADRENO && d->device_class != SHADERLOOM_DEVICE_CLASS_MALI && d->device_class != SHADERLOOM_DEVICE_CLASS_NVIDIA && d->device_class != SHADERLOOM_DEVICE_CLASS_AMD && d->device_class != SHADERLOOM_DEVICE_CLASS_INTEL && d->device_class != SHADERLOOM_DEVICE_CLASS_SOFTWARE) {
     return loom_refuse(error, "texture3d_to_nchw: device_class has no such value");
   }
@@ -1205,7 +1342,24 @@ uint32_t shaderloom_pick_texture3d_to_nchw(const shaderloom_texture3d_to_nchw_pr
         return loom_refuse(error, "texture3d_to_nchw: an integer overflowed or was divided by zero");
       }
       if (taken) {
-        return pick_texture3d_to_nchw(p, d, r, error);
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "texture3d_to_nchw: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "texture3d_to_nchw: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_texture3d_to_nchw(p, d, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
       }
     } else if (p->route == SHADERLOOM_TEXTURE3D_TO_NCHW_ROUTE_TEXTURE3D) {
       return loom_refuse(error, "texture3d_to_nchw: route texture3d is not possible: it needs True");
@@ -1231,7 +1385,7 @@ LOOM_HELPER bool loom_same_spec(const shaderloom_dispatch *a, const shaderloom_d
                                 uint32_t first, uint32_t end) {
   uint32_t i;
   for (i = first; i < end; ++i) {
-    if (a->spec[i].id != b->spec[i].id || a->spec[i].value != b->spec[i].value) {
+    if (a->spec_ids[i] != b->spec_ids[i] || a->spec_values[i] != b->spec_values[i]) {
       return false;
     }
   }
@@ -1303,4 +1457,4 @@ const char *shaderloom_slot_name(shaderloom_slot slot) {
   return (unsigned)slot < sizeof(names) / sizeof(names[0]) ? names[slot] : NULL;
 }
 
-const char *shaderloom_dispatch_layout_hash(void) { return SHADERLOOM_LAYOUT_HASH; }
+const char *shaderloom_dispatch_layout_hash(void) { return "de0edd55cc7241a7"; }

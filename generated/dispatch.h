@@ -26,14 +26,9 @@ typedef enum shaderloom_slot {
   SHADERLOOM_SLOT_OUT,
   SHADERLOOM_SLOT_RESIDUAL,
   SHADERLOOM_SLOT_SCALE,
-  SHADERLOOM_SLOT_WEIGHT
+  SHADERLOOM_SLOT_WEIGHT,
+  SHADERLOOM_SLOT_COUNT
 } shaderloom_slot;
-
-/* A specialization constant and its four bytes; a bool is 0 or 1, a float its IEEE bits. */
-typedef struct shaderloom_spec_value {
-  uint32_t id;
-  uint32_t value;
-} shaderloom_spec_value;
 
 typedef struct shaderloom_operand {
   uint32_t binding;
@@ -49,8 +44,12 @@ typedef struct shaderloom_uniform {
 /* What to dispatch. Sizes are x, y, z; grid counts workgroups, a zero means nothing to do. */
 typedef struct shaderloom_dispatch {
   shaderloom_shader_id shader;
-  uint32_t spec_count; /* the local size first, then the constants by ID */
-  shaderloom_spec_value spec[SHADERLOOM_MAX_SPEC_VALUES];
+  /* Specialization constants in the order of the shader's map_entries: the local size, then the
+     family's own. spec_values is the data of VkSpecializationInfo; a bool is 0 or 1, a float its
+     IEEE bits. */
+  uint32_t spec_count;
+  uint32_t spec_ids[SHADERLOOM_MAX_SPEC_VALUES];
+  uint32_t spec_values[SHADERLOOM_MAX_SPEC_VALUES];
   uint32_t operand_count;
   shaderloom_operand operands[SHADERLOOM_MAX_OPERANDS];
   uint32_t push_constant_size; /* 0: the shader has no push constants */
@@ -60,6 +59,7 @@ typedef struct shaderloom_dispatch {
   uint32_t global_size[3];
   uint32_t local_size[3];
   uint32_t grid[3];
+  uint32_t out_extent[3]; /* of what the shader writes: texels, or the elements of a buffer */
 } shaderloom_dispatch;
 
 /* Why a problem cannot be dispatched. */
@@ -252,7 +252,7 @@ uint32_t shaderloom_changed_uniforms(const shaderloom_dispatch *old_dispatch,
 /* The name of a slot, e.g. "residual", or NULL. */
 const char *shaderloom_slot_name(shaderloom_slot slot);
 
-/* SHADERLOOM_LAYOUT_HASH as dispatch.c was compiled with it. */
+/* The layout hash of the build that made dispatch.c. */
 const char *shaderloom_dispatch_layout_hash(void);
 
 #if defined(__cplusplus)

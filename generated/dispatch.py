@@ -53,6 +53,8 @@ class DispatchError(ValueError):
 class Dispatch:
     """What to dispatch. Sizes are x, y, z; ``grid`` counts workgroups, a zero means nothing to do.
 
+    ``out_extent`` is the size of what the shader writes: texels, or the elements of a buffer.
+
     ``spec`` has (constant ID, its four bytes as an unsigned integer), the local size first;
     ``operands`` has (binding, operand) with absent operands already replaced; ``uniforms`` has
     (binding, contents). ``push_constants`` is empty for a shader without them.
@@ -66,6 +68,7 @@ class Dispatch:
     global_size: tuple[int, int, int]
     local_size: tuple[int, int, int]
     grid: tuple[int, int, int]
+    out_extent: tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,12 @@ def _align_up(a: int, n: int) -> int:
     return _int64(-(-a // n) * n)
 
 
+def _repeat(op: str, count: int) -> range:
+    if 1 <= count <= 4096:
+        return range(count)
+    raise DispatchError(f"{op}: {count} repetitions are not between 1 and 4096")
+
+
 def _int32(value: int) -> int:
     if -(2**31) <= value < 2**31:
         return value
@@ -164,14 +173,20 @@ def _fit(size: tuple[int, int, int], d: Device) -> tuple[int, int, int]:
 
 
 def _grid(
-    op: str, size: tuple[int, int, int], local: tuple[int, int, int], d: Device, fold: int
+    op: str,
+    size: tuple[int, int, int],
+    local: tuple[int, int, int],
+    d: Device,
+    fold: tuple[int, int] | None,
 ) -> tuple[int, int, int]:
-    """Count workgroups; axis ``fold`` past the device's limit spills over into the next."""
+    """Count workgroups; an axis past the device's limit spills over into another of 1."""
     limits = (d.max_grid_x, d.max_grid_y, d.max_grid_z)
     grid = [-(-g // n) for g, n in zip(size, local)]
-    if fold >= 0 and grid[fold] > limits[fold] > 0 and grid[fold + 1] == 1:
-        grid[fold + 1] = -(-grid[fold] // limits[fold])
-        grid[fold] = -(-grid[fold] // grid[fold + 1])
+    if fold is not None:
+        long, spare = fold
+        if grid[long] > limits[long] > 0 and grid[spare] == 1:
+            grid[spare] = -(-grid[long] // limits[long])
+            grid[long] = -(-grid[long] // grid[spare])
     if any(count > limit for count, limit in zip(grid, limits)):
         raise DispatchError(
             f"{op}: a grid of {grid[0]} x {grid[1]} x {grid[2]} workgroups exceeds the device"
@@ -294,7 +309,7 @@ def _binary(p: BinaryProblem, d: Device, out_n: int, out_c: int, out_h: int, out
         _uint32(_int64(_ceil_div(out_c, 4) * out_n)),
     )
     local = _local_general(d, *size)
-    grid = _grid("binary", size, local, d, -1)
+    grid = _grid("binary", size, local, d, None)
     return Dispatch(
         shader=shader,
         spec=(*zip((0, 1, 2), local),),
@@ -304,6 +319,11 @@ def _binary(p: BinaryProblem, d: Device, out_n: int, out_c: int, out_h: int, out
         global_size=size,
         local_size=local,
         grid=grid,
+        out_extent=(
+            _uint32(out_w),
+            _uint32(out_h),
+            _uint32(_int64(_ceil_div(out_c, 4) * out_n)),
+        ),
     )
 
 
@@ -360,7 +380,7 @@ def _channel_vector_prepack(p: ChannelVectorPrepackProblem, d: Device) -> Dispat
         _uint32(1),
     )
     local = _local_general(d, *size)
-    grid = _grid("channel_vector_prepack", size, local, d, -1)
+    grid = _grid("channel_vector_prepack", size, local, d, None)
     return Dispatch(
         shader=shader,
         spec=(*zip((0, 1, 2), local),),
@@ -370,6 +390,11 @@ def _channel_vector_prepack(p: ChannelVectorPrepackProblem, d: Device) -> Dispat
         global_size=size,
         local_size=local,
         grid=grid,
+        out_extent=(
+            _uint32(_ceil_div(p.channels, 4)),
+            _uint32(1),
+            _uint32(1),
+        ),
     )
 
 
@@ -436,7 +461,7 @@ def _clamp(p: ClampProblem, d: Device) -> Dispatch:
         _uint32(_int64(_ceil_div(p.in_c, 4) * p.in_n)),
     )
     local = _local_general(d, *size)
-    grid = _grid("clamp", size, local, d, -1)
+    grid = _grid("clamp", size, local, d, None)
     return Dispatch(
         shader=shader,
         spec=(*zip((0, 1, 2), local),),
@@ -446,6 +471,11 @@ def _clamp(p: ClampProblem, d: Device) -> Dispatch:
         global_size=size,
         local_size=local,
         grid=grid,
+        out_extent=(
+            _uint32(p.in_w),
+            _uint32(p.in_h),
+            _uint32(_int64(_ceil_div(p.in_c, 4) * p.in_n)),
+        ),
     )
 
 
@@ -602,7 +632,7 @@ def _conv2d_pw_tiled(p: Conv2dProblem, d: Device, out_h: int, out_w: int) -> Dis
         _uint32(1),
     )
     local = _local_square(d, *size)
-    grid = _grid("conv2d", size, local, d, 1)
+    grid = _grid("conv2d", size, local, d, (1, 2))
     return Dispatch(
         shader=shader,
         spec=(*zip((0, 1, 2), local), *constants),
@@ -612,6 +642,11 @@ def _conv2d_pw_tiled(p: Conv2dProblem, d: Device, out_h: int, out_w: int) -> Dis
         global_size=size,
         local_size=local,
         grid=grid,
+        out_extent=(
+            _uint32(out_w),
+            _uint32(out_h),
+            _uint32(_ceil_div(p.out_c, 4)),
+        ),
     )
 
 
@@ -670,7 +705,7 @@ def _linear_prepack_weights(p: LinearPrepackWeightsProblem, d: Device) -> Dispat
         _uint32(1),
     )
     local = _local_general(d, *size)
-    grid = _grid("linear_prepack_weights", size, local, d, -1)
+    grid = _grid("linear_prepack_weights", size, local, d, None)
     return Dispatch(
         shader=shader,
         spec=(*zip((0, 1, 2), local),),
@@ -680,6 +715,11 @@ def _linear_prepack_weights(p: LinearPrepackWeightsProblem, d: Device) -> Dispat
         global_size=size,
         local_size=local,
         grid=grid,
+        out_extent=(
+            _uint32(_align_up(p.weight_n, 4)),
+            _uint32(_ceil_div(p.weight_k, 4)),
+            _uint32(1),
+        ),
     )
 
 
@@ -742,7 +782,7 @@ def _nchw_to_texture3d(p: NchwToTexture3dProblem, d: Device) -> Dispatch:
         _uint32(_int64(_ceil_div(p.tensor_c, 4) * p.tensor_n)),
     )
     local = _local_general(d, *size)
-    grid = _grid("nchw_to_texture3d", size, local, d, -1)
+    grid = _grid("nchw_to_texture3d", size, local, d, None)
     return Dispatch(
         shader=shader,
         spec=(*zip((0, 1, 2), local),),
@@ -752,6 +792,11 @@ def _nchw_to_texture3d(p: NchwToTexture3dProblem, d: Device) -> Dispatch:
         global_size=size,
         local_size=local,
         grid=grid,
+        out_extent=(
+            _uint32(p.tensor_w),
+            _uint32(p.tensor_h),
+            _uint32(_int64(_ceil_div(p.tensor_c, 4) * p.tensor_n)),
+        ),
     )
 
 
@@ -814,7 +859,7 @@ def _texture3d_to_nchw(p: Texture3dToNchwProblem, d: Device) -> Dispatch:
         _uint32(_int64(_ceil_div(p.tensor_c, 4) * p.tensor_n)),
     )
     local = _local_general(d, *size)
-    grid = _grid("texture3d_to_nchw", size, local, d, -1)
+    grid = _grid("texture3d_to_nchw", size, local, d, None)
     return Dispatch(
         shader=shader,
         spec=(*zip((0, 1, 2), local),),
@@ -824,4 +869,9 @@ def _texture3d_to_nchw(p: Texture3dToNchwProblem, d: Device) -> Dispatch:
         global_size=size,
         local_size=local,
         grid=grid,
+        out_extent=(
+            _uint32(_int64(_int64(_int64(p.tensor_n * p.tensor_c) * p.tensor_h) * p.tensor_w)),
+            _uint32(1),
+            _uint32(1),
+        ),
     )

@@ -353,6 +353,16 @@ const shaderloom_binding *shaderloom_find_binding(const shaderloom_shader *shade
   return NULL;
 }
 
+const shaderloom_binding *shaderloom_get_binding(const shaderloom_shader *shader, uint32_t number) {
+  uint32_t i;
+  for (i = 0; i < shader->binding_count; ++i) {
+    if (shader->bindings[i].binding == number) {
+      return &shader->bindings[i];
+    }
+  }
+  return NULL;
+}
+
 const shaderloom_constant *shaderloom_find_constant(const shaderloom_shader *shader,
                                                     const char *name) {
   uint32_t i;
@@ -364,4 +374,4 @@ const shaderloom_constant *shaderloom_find_constant(const shaderloom_shader *sha
   return NULL;
 }
 
-const char *shaderloom_layout_hash(void) { return SHADERLOOM_LAYOUT_HASH; }
+const char *shaderloom_layout_hash(void) { return "de0edd55cc7241a7"; }

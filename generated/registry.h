@@ -292,12 +292,15 @@ const shaderloom_shader *shaderloom_get_shader(shaderloom_shader_id id);
 /* The ID of the shader with this name, or SHADERLOOM_SHADER_COUNT. O(log n). */
 shaderloom_shader_id shaderloom_find_shader(const char *name);
 
+/* The binding with this number, as dispatch records give it, or NULL. */
+const shaderloom_binding *shaderloom_get_binding(const shaderloom_shader *shader, uint32_t number);
+
 /* The binding or constant with this name, or NULL. */
 const shaderloom_binding *shaderloom_find_binding(const shaderloom_shader *shader, const char *name);
 const shaderloom_constant *shaderloom_find_constant(const shaderloom_shader *shader,
                                                     const char *name);
 
-/* SHADERLOOM_LAYOUT_HASH as registry.c was compiled with it. */
+/* The layout hash of the build that made registry.c. */
 const char *shaderloom_layout_hash(void);
 
 /* In spirv.c: the module of a shader, or NULL for an ID out of range. */

@@ -111,12 +111,17 @@ def serialise(record: Any) -> bytes:
     parts += [struct.pack("<I", len(record.push_constants)), record.push_constants]
     parts.append(struct.pack("<I", len(record.uniforms)))
     parts += [struct.pack("<II", b, len(data)) + data for b, data in record.uniforms]
-    parts.append(struct.pack("<9I", *record.global_size, *record.local_size, *record.grid))
-    return b"\1" + b"".join(parts)
+    sizes = (*record.global_size, *record.local_size, *record.grid, *record.out_extent)
+    parts.append(struct.pack("<12I", *sizes))
+    return b"".join(parts)
+
+
+def serialise_all(records: Sequence[Any]) -> bytes:
+    return struct.pack("<I", len(records)) + b"".join(map(serialise, records))
 
 
 def refusal(message: str) -> bytes:
-    return b"\0" + _text(message)
+    return struct.pack("<I", 0) + _text(message)
 
 
 def _text(text: str) -> bytes:
@@ -174,8 +179,8 @@ class Harness:
         at = 0
         previous: dict[str, Any] = {}
         for i, (op, problem, device) in enumerate(drawn):
-            expected, kind, record = self._python(op, problem, device)
-            if record is not None:
+            expected, kind, records = self._python(op, problem, device)
+            for record in records[:1]:
                 expected += comparison(self.module, previous.get(op.name, record), record)
                 previous[op.name] = record
             got = answers[at : at + len(expected)]
@@ -196,19 +201,19 @@ class Harness:
         pick = getattr(self.module, f"pick_{op.name}")
         given = getattr(self.module, problem_class(op.name))(**problem)
         try:
-            [record] = pick(given, self.module.Device(**device))
+            records = pick(given, self.module.Device(**device))
         except self.module.DispatchError as error:
             message = str(error)
             overflow = "overflowed" in message
-            return refusal(message), "arithmetic error" if overflow else "refused", None
-        return serialise(record), "dispatched", record
+            return refusal(message), "arithmetic error" if overflow else "refused", ()
+        return serialise_all(records), "dispatched", records
 
     def _interpreted(self, op: OpRules, problem: Values, device: Values) -> bytes:
         try:
-            record = decide(self.decisions, self.enum_plans, op, problem, device, Trace())
+            records = decide(self.decisions, self.enum_plans, op, problem, device, Trace())
         except DecisionError as error:
             return refusal(str(error))
-        return serialise(record)
+        return serialise_all(records)
 
 
 def build_program(
@@ -242,14 +247,11 @@ static double number(void) {{
   if (fread(&v, 8, 1, stdin) != 1) v = 0;
   return v;
 }}
-static void answer(uint32_t count, const shaderloom_dispatch *r, const shaderloom_error *error,
-                   shaderloom_dispatch *previous, int *known) {{
+static void put_record(const shaderloom_dispatch *r) {{
   uint32_t i;
-  fputc(count ? 1 : 0, stdout);
-  if (!count) {{ put_text(error->message); return; }}
   put_text(shaderloom_get_shader(r->shader)->name);
   put(r->spec_count);
-  for (i = 0; i < r->spec_count; ++i) {{ put(r->spec[i].id); put(r->spec[i].value); }}
+  for (i = 0; i < r->spec_count; ++i) {{ put(r->spec_ids[i]); put(r->spec_values[i]); }}
   put(r->operand_count);
   for (i = 0; i < r->operand_count; ++i) {{
     put(r->operands[i].binding);
@@ -266,6 +268,14 @@ static void answer(uint32_t count, const shaderloom_dispatch *r, const shaderloo
   fwrite(r->global_size, 4, 3, stdout);
   fwrite(r->local_size, 4, 3, stdout);
   fwrite(r->grid, 4, 3, stdout);
+  fwrite(r->out_extent, 4, 3, stdout);
+}}
+static void answer(uint32_t count, const shaderloom_dispatch *r, const shaderloom_error *error,
+                   shaderloom_dispatch *previous, int *known) {{
+  uint32_t i;
+  put(count);
+  if (!count) {{ put_text(error->message); return; }}
+  for (i = 0; i < count; ++i) put_record(&r[i]);
   if (!*known) *previous = *r;
   put(shaderloom_reencode_reasons(previous, r));
   put(shaderloom_changed_uniforms(previous, r));
@@ -275,7 +285,7 @@ static void answer(uint32_t count, const shaderloom_dispatch *r, const shaderloo
 int main(void) {{
   static shaderloom_dispatch previous[{len(decisions.ops)}];
   static int known[{len(decisions.ops)}];
-  shaderloom_dispatch r;
+  static shaderloom_dispatch r[8192]; /* two families, at most 4096 times */
   shaderloom_error error;
   shaderloom_device device;
   int64_t op;
@@ -295,7 +305,7 @@ def _case(index: int, op: OpRules) -> str:
     return f"""    case {index}: {{
       {c_type(op.name, "problem")} problem;
 {reads}
-      answer(shaderloom_pick_{op.name}(&problem, &device, &r, 1, &error), &r, &error,
+      answer(shaderloom_pick_{op.name}(&problem, &device, r, 8192, &error), r, &error,
              &previous[{index}], &known[{index}]);
       break;
     }}"""

@@ -12,16 +12,20 @@ from dataclasses import dataclass, field
 
 from shaderloom.decisions import (
     AUTO,
+    MAX_REPEAT,
+    REPETITION,
     Decisions,
     FamilyRules,
     Input,
     Let,
     OpRules,
     Requirement,
+    Route,
     Store,
     conflict,
     impossible,
     no_route,
+    too_often,
 )
 from shaderloom.expr import EvalError, Expr, Value, evaluate
 from shaderloom.interface import LOCAL_SIZE_IDS, EnumPlan
@@ -45,6 +49,7 @@ class Record:
     global_size: Sizes
     local_size: Sizes
     grid: Sizes
+    out_extent: Sizes
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,8 @@ def decide(
     problem: Mapping[str, Value],
     device: Mapping[str, Value],
     trace: Trace,
-) -> Record:
-    """Return the dispatch of ``problem`` on ``device``; raises DecisionError.
+) -> tuple[Record, ...]:
+    """Return the dispatches of ``problem`` on ``device``; raises DecisionError.
 
     ``problem`` and ``device`` hold a value for every input. Steps up to an error are in
     ``trace``.
@@ -124,14 +129,24 @@ class _Run:
             if not self.note(rule, item.text, item.that):
                 raise DecisionError(item.error.format(**self.values))
 
-    def op(self, op: OpRules) -> Record:
+    def op(self, op: OpRules) -> tuple[Record, ...]:
         self.requirements(op.requires, "require")
         self.lets(op.lets, "let")
         self.requirements(op.ensures, "ensure")
-        return self.family(op, op.family(self.route(op)))
+        route = self.route(op)
+        count = int(evaluate(route.repeat, self.values))
+        if not 1 <= count <= MAX_REPEAT:
+            raise DecisionError(too_often(op.name, count))
+        outer = self.values
+        records = []
+        for repetition in range(count):
+            for family in route.families:
+                self.values = {**outer, REPETITION: repetition}
+                records.append(self.family(op, op.family(family)))
+        return tuple(records)
 
-    def route(self, op: OpRules) -> str:
-        """Return the family of the first route that is asked for, legal and wanted."""
+    def route(self, op: OpRules) -> Route:
+        """Return the first route that is asked for, legal and wanted."""
         wanted = self.values["route"]
         for route in op.routes:
             if wanted not in (AUTO, route.name):
@@ -143,7 +158,7 @@ class _Run:
             if wanted == route.name or self.note(
                 f"route {route.name} is preferred", route.when_text, route.when
             ):
-                return route.family
+                return route
         raise DecisionError(no_route(op.name))
 
     def family(self, op: OpRules, rules: FamilyRules) -> Record:
@@ -171,8 +186,18 @@ class _Run:
         x, y, z = (self.size(expr) for expr in rules.global_size)
         local = self.local(rules.local, (x, y, z))
         grid = self.grid(op, (x, y, z), local, rules.fold)
-        spec = (*zip(LOCAL_SIZE_IDS, local, strict=True), *constants)
-        return Record(shader, spec, operands, push_constants, uniforms, (x, y, z), local, grid)
+        width, height, depth = (self.size(expr) for expr in rules.extent)
+        return Record(
+            shader=shader,
+            spec=(*zip(LOCAL_SIZE_IDS, local, strict=True), *constants),
+            operands=operands,
+            push_constants=push_constants,
+            uniforms=uniforms,
+            global_size=(x, y, z),
+            local_size=local,
+            grid=grid,
+            out_extent=(width, height, depth),
+        )
 
     def size(self, expr: Expr) -> int:
         value = evaluate(expr, self.values)
@@ -214,14 +239,18 @@ class _Run:
         self.trace.steps.append(Step(f"local size {name}", "fits the device", str(fitted)))
         return fitted
 
-    def grid(self, op: OpRules, global_size: Sizes, local: Sizes, fold: int | None) -> Sizes:
-        """Count workgroups; an axis past the device's limit spills over into the next."""
+    def grid(
+        self, op: OpRules, global_size: Sizes, local: Sizes, fold: tuple[int, int] | None
+    ) -> Sizes:
+        """Count workgroups; an axis past the device's limit spills over into another of 1."""
         limits = [int(self.values[f"max_grid_{axis}"]) for axis in "xyz"]
         x, y, z = (-(-g // n) for g, n in zip(global_size, local, strict=True))
         grid = [x, y, z]
-        if fold is not None and grid[fold] > limits[fold] > 0 and grid[fold + 1] == 1:
-            grid[fold + 1] = -(-grid[fold] // limits[fold])
-            grid[fold] = -(-grid[fold] // grid[fold + 1])
+        if fold is not None:
+            long, spare = fold
+            if grid[long] > limits[long] > 0 and grid[spare] == 1:
+                grid[spare] = -(-grid[long] // limits[long])
+                grid[long] = -(-grid[long] // grid[spare])
         for count, limit in zip(grid, limits, strict=True):
             if count > limit:
                 raise DecisionError(

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from shaderloom.expr import Expr, Type, Value
 
 AUTO = "auto"  # the route that a caller asks for by default
+REPETITION = "repetition"  # how often a route's families were dispatched before this time
+MAX_REPEAT = 4096
 MAX_MESSAGE = 511  # characters of an error text; C keeps it in the caller's record
 
 
@@ -109,7 +111,8 @@ class FamilyRules:
     operands: tuple[OperandRule, ...]
     global_size: tuple[Expr, Expr, Expr]
     local: str
-    fold: int | None  # the axis of the grid that spills over into the next one
+    fold: tuple[int, int] | None  # an axis of the grid spills over into another, e.g. (0, 1)
+    extent: tuple[Expr, Expr, Expr]
 
     @property
     def names(self) -> frozenset[str]:
@@ -123,6 +126,7 @@ class FamilyRules:
         yield from (store.expr for rule in self.uniforms for store in rule.stores)
         yield from (rule.present for rule in self.operands if rule.present)
         yield from self.global_size
+        yield from self.extent
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,8 @@ class Route:
     """A way to compute an op, with its conditions as they stand in the spec."""
 
     name: str
-    family: str
+    families: tuple[str, ...]
+    repeat: Expr
     legal: Expr
     legal_text: str
     when: Expr
@@ -157,7 +162,7 @@ class OpRules:
         for item in (*self.requires, *self.ensures):
             found |= {*item.that.names, *item.shown}
         for route in self.routes:
-            found |= route.legal.names | route.when.names
+            found |= route.legal.names | route.when.names | route.repeat.names
         return frozenset(found).union(*(rules.names for rules in self.families))
 
     def family(self, name: str) -> FamilyRules:
@@ -229,6 +234,11 @@ def impossible(op: str, route: Route) -> str:
 def no_route(op: str) -> str:
     """Return the message of a problem that no route takes."""
     return f"{op}: no route takes this problem"
+
+
+def too_often(op: str, count: object) -> str:
+    """Return the message of a route that repeats too often, or not even once."""
+    return f"{op}: {count} repetitions are not between 1 and {MAX_REPEAT}"
 
 
 def no_such_value(op: str, field: str) -> str:

@@ -12,6 +12,8 @@ from typing import Any
 from shaderloom.decisions import (
     AUTO,
     MAX_MESSAGE,
+    MAX_REPEAT,
+    REPETITION,
     Decisions,
     FamilyRules,
     Input,
@@ -28,6 +30,7 @@ from shaderloom.emit_c import c_string, render
 from shaderloom.expr import BOOL, FLOAT, INT, Expr, Name, Type, Value
 from shaderloom.expr_c import C_HELPERS, to_c
 from shaderloom.interface import LOCAL_SIZE_IDS, Plan
+from shaderloom.manifest import layout_hash
 from shaderloom.names import c_constant, c_type
 from shaderloom.render import GENERATED
 
@@ -42,8 +45,10 @@ def dispatch_c(plan: Plan, decisions: Decisions) -> dict[str, bytes]:
     emitter = _Emitter(plan, decisions)
     view = {
         "generated": GENERATED.format(source=plan.spec_name),
+        "layout_hash": layout_hash(plan),
         "helpers": C_HELPERS,
         "max_message": MAX_MESSAGE,
+        "max_repeat": MAX_REPEAT,
         # An array has at least one element, so that C has a type for it.
         "max_spec": max(len(LOCAL_SIZE_IDS) + len(rules.constants) for rules in families),
         "max_operands": max(1, *(len(rules.operands) for rules in families)),
@@ -150,8 +155,8 @@ class _Emitter:
                     "legal": emit(r.legal),
                     "when": f"({emit(r.when)})",
                     "impossible": c_string(impossible(op.name, r)),
-                    "family": r.family,
-                    "arguments": families[r.family]["arguments"],
+                    "repeat": emit(r.repeat),
+                    "families": [(name, families[name]["arguments"]) for name in r.families],
                 }
                 for r in op.routes
             ],
@@ -177,6 +182,8 @@ class _Emitter:
 
     def family(self, op: OpRules, rules: FamilyRules, emit: _Emit) -> dict[str, Any]:
         shared = [let for let in op.lets if let.name in rules.names]
+        if REPETITION in rules.names:
+            shared.append(Let(REPETITION, Name(INT, REPETITION)))
         inputs = {i.name for i in (*op.inputs, *self.decisions.device)}
         return {
             "name": rules.family,
@@ -203,8 +210,9 @@ class _Emitter:
                 for u in rules.uniforms
             ],
             "size": [emit(expr) for expr in rules.global_size],
+            "extent": [emit(expr) for expr in rules.extent],
             "local": rules.local,
-            "fold": -1 if rules.fold is None else rules.fold,
+            "fold": "{}, {}".format(*(rules.fold or (0, 0))),
         }
 
     def shaders(self, rules: FamilyRules, emit: _Emit, inputs: set[str]) -> list[dict[str, str]]:

@@ -8,6 +8,8 @@ from typing import Any
 
 from shaderloom.decisions import (
     AUTO,
+    MAX_REPEAT,
+    REPETITION,
     Decisions,
     FamilyRules,
     Input,
@@ -22,7 +24,7 @@ from shaderloom.decisions import (
     no_such_value,
 )
 from shaderloom.emit_c import render
-from shaderloom.expr import BOOL, FLOAT, INT, Expr
+from shaderloom.expr import BOOL, FLOAT, INT, Expr, Literal
 from shaderloom.expr_py import PYTHON_HELPERS, to_python
 from shaderloom.interface import Plan
 from shaderloom.manifest import layout_hash
@@ -39,6 +41,7 @@ def dispatch_py(plan: Plan, decisions: Decisions) -> bytes:
         "generated": GENERATED.format(source=plan.spec_name),
         "layout_hash": layout_hash(plan),
         "helpers": PYTHON_HELPERS,
+        "max_repeat": MAX_REPEAT,
         "enums": [
             {"constant": _enum(enum.name), "enumerators": enum.values} for enum in plan.enums
         ],
@@ -132,13 +135,23 @@ def _op(decisions: Decisions, op: OpRules) -> dict[str, Any]:
                 "legal": to_python(route.legal, names),
                 "wanted": _wanted(route, names),
                 "impossible": _quoted(impossible(op.name, route)),
-                "family": route.family,
-                "arguments": families[route.family]["arguments"],
+                "records": _records(op, route, families, names),
             }
             for route in op.routes
         ],
         "families": list(families.values()),
     }
+
+
+def _records(
+    op: OpRules, route: Route, families: dict[str, Any], names: Callable[[str], str]
+) -> str:
+    """Return the tuple of a route's dispatches; a route that runs once needs no loop."""
+    calls = _tuple([f"_{name}({families[name]['arguments']})" for name in route.families])
+    if isinstance(route.repeat, Literal) and route.repeat.value == 1:
+        return calls.replace(REPETITION, "0")
+    count = f"_repeat({_quoted(op.name)}, {to_python(route.repeat, names)})"
+    return f"tuple(record for {REPETITION} in {count} for record in {calls})"
 
 
 def _wanted(route: Route, names: Callable[[str], str]) -> str:
@@ -163,9 +176,11 @@ def _requirement(item: Requirement, names: Callable[[str], str]) -> dict[str, st
 
 def _family(op: OpRules, rules: FamilyRules, names: Callable[[str], str]) -> dict[str, Any]:
     shared = [let.name for let in op.lets if let.name in rules.names]
+    shared += [REPETITION] if REPETITION in rules.names else []
     arguments = ["p", "d", *shared]
     parameters = [f"p: {problem_class(op.name)}", "d: Device"]
     types = {let.name: _TYPES.get(let.expr.type, "str") for let in op.lets}
+    types[REPETITION] = "int"
     parameters += [f"{name}: {types[name]}" for name in shared]
     keys = [names(let.name) for let in rules.axes]
     shaders = [(_tuple([_quoted(value) for value in key]), name) for key, name in rules.variants]
@@ -192,8 +207,9 @@ def _family(op: OpRules, rules: FamilyRules, names: Callable[[str], str]) -> dic
             for rule in rules.uniforms
         ],
         "size": [to_python(expr, names) for expr in rules.global_size],
+        "extent": [to_python(expr, names) for expr in rules.extent],
         "local": rules.local,
-        "fold": -1 if rules.fold is None else rules.fold,
+        "fold": rules.fold,
     }
 
 

@@ -61,11 +61,15 @@ class Expr:
 
 @dataclass(frozen=True)
 class Literal(Expr):
+    """A number, or true or false."""
+
     value: Value
 
 
 @dataclass(frozen=True)
 class Name(Expr):
+    """A name of the scope, e.g. a field of the problem."""
+
     name: str
 
     @property
@@ -103,6 +107,8 @@ class Logical(Expr):
 
 @dataclass(frozen=True)
 class Conditional(Expr):
+    """``then if condition else otherwise``; only the chosen arm is evaluated."""
+
     condition: Expr
     then: Expr
     otherwise: Expr

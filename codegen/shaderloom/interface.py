@@ -89,6 +89,7 @@ class VariantPlan:
     constants: tuple[Constant, ...]
     push_constants: Struct | None
     headers: tuple[str, ...]  # templates of the spliced blocks, in order
+    operands: tuple[tuple[str, str], ...]  # (name, storage) of those that others bind
     requires: tuple[str, ...]  # GLSL extensions
     target_env: str
     subgroup_size: int = 0  # 0: any

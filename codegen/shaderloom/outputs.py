@@ -58,8 +58,10 @@ def write(out: Path, label: str, files: Mapping[str, bytes], remove_stale: bool 
     try:
         if out.exists() and not out.is_dir():
             raise NotADirectoryError(20, "it is a file, not a folder")
-        (out / BUILT).mkdir(parents=True, exist_ok=True)
+        out.mkdir(parents=True, exist_ok=True)
         # Below spv/, which git ignores, in case a kill -9 leaves it behind.
+        here = BUILT.rstrip("/")
+        (out / here).mkdir(exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=out / BUILT))
         for here in changed:
             target = out / here

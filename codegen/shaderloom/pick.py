@@ -35,10 +35,11 @@ def pick(
     trace = Trace()
     lines = [op.name]
     try:
-        record = decide(decisions, plan.enums, op, values, of_device, trace)
+        records = decide(decisions, plan.enums, op, values, of_device, trace)
     except DecisionError as error:
         return _report(lines, trace, [f"refused: {error}"]), False
-    return _report(lines, trace, _record(record)), True
+    text = [line for record in records for line in _record(record)]
+    return _report(lines, trace, text), True
 
 
 def _report(head: list[str], trace: Trace, tail: Iterable[str]) -> str:
@@ -67,6 +68,7 @@ def _record(record: Record) -> Iterable[str]:
         ("global size", record.global_size),
         ("local size", record.local_size),
         ("grid", record.grid),
+        ("output extent", record.out_extent),
     ):
         yield f"  {name:16} {' x '.join(map(str, sizes))}"
 

@@ -236,6 +236,7 @@ class _FamilyPlanner:
             bindings=bindings,
             constants=self.constants(),
             push_constants=place("push_constants", push) if push else None,
+            operands=tuple(sorted(family.operands.items())),
             headers=tuple(self.model.blocks[block].header for block in used_blocks if block),
             requires=tuple(sorted(needed | set(family.requires))),
             target_env=family.target_env,

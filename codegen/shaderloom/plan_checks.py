@@ -122,9 +122,16 @@ def check_absent(variants: Iterable[VariantPlan], errors: Errors, path: KeyPath)
 
 def _absent_problem(binding: Binding, variant: VariantPlan) -> str:
     by_name = {other.name: other for other in variant.bindings}
+    elsewhere = dict(variant.operands)
     stand_in = by_name.get(binding.absent)
+    if binding.absent in elsewhere:
+        storage = elsewhere[binding.absent]
+        if storage == binding.storage:
+            return ""
+        return f"'{binding.absent}' is a {storage} elsewhere, the slot a {binding.storage}"
     if stand_in is None:
-        return f"no binding '{binding.absent}'{nearest(binding.absent, list(by_name))}"
+        hint = nearest(binding.absent, [*by_name, *elsewhere])
+        return f"no binding '{binding.absent}'{hint}"
     if stand_in.absent:
         return f"'{binding.absent}' may itself be absent"
     if not {stand_in.storage, binding.storage} <= {*STORAGES, "uniform"}:
@@ -147,7 +154,7 @@ REGISTRY_TYPES = (
     *("shader", "shader_id", "storage"),
 )
 REGISTRY_FUNCTIONS = (
-    *("find_binding", "find_constant", "find_shader", "get_module", "get_shader"),
+    *("find_binding", "find_constant", "find_shader", "get_binding", "get_module", "get_shader"),
     *("layout_hash", "module_layout_hash"),
 )
 REGISTRY_CONSTANTS = (

@@ -7,6 +7,7 @@ import re
 from shaderloom.decisions import (
     AUTO,
     MAX_MESSAGE,
+    REPETITION,
     Decisions,
     Group,
     Input,
@@ -162,7 +163,7 @@ class _Planner(Expressions):
         routes = self.routes(op, scope, path)
         families = []
         plans = {family.name: family for family in self.plan.families}
-        for family in sorted({route.take for route in op.routes}):
+        for family in sorted({family for route in op.routes for family in route.take}):
             spec = self.spec.model.families.get(family)
             if spec is None or spec.op != name:
                 continue  # told by routes()
@@ -170,7 +171,9 @@ class _Planner(Expressions):
                 message = f"family '{family}' is taken by a route and has no 'dispatch'"
                 self.errors.add(message, "families", family, at_key=True)
                 continue
-            planner = FamilyRulesPlanner(self, op, plans[family], spec.dispatch, scope.inner())
+            inner = scope.inner()
+            inner.types[REPETITION] = INT
+            planner = FamilyRulesPlanner(self, op, plans[family], spec.dispatch, inner)
             if rules := planner.rules(name):
                 families.append(rules)
         planned = OpRules(name, inputs, groups, requires, lets, ensures, routes, tuple(families))
@@ -208,17 +211,19 @@ class _Planner(Expressions):
             if item.route in seen:
                 self.errors.add(f"route '{item.route}' is taken", *here, "route")
             seen.add(item.route)
-            family = self.spec.model.families.get(item.take)
-            if family is None:
-                hint = nearest(item.take, list(self.spec.model.families))
-                self.errors.add(f"unknown family '{item.take}'{hint}", *here, "take")
-            elif family.op != path[-1]:
-                message = f"family '{item.take}' belongs to op '{family.op}'"
-                self.errors.add(message, *here, "take")
+            for taken in item.take:
+                family = self.spec.model.families.get(taken)
+                if family is None:
+                    hint = nearest(taken, list(self.spec.model.families))
+                    self.errors.add(f"unknown family '{taken}'{hint}", *here, "take")
+                elif family.op != path[-1]:
+                    message = f"family '{taken}' belongs to op '{family.op}'"
+                    self.errors.add(message, *here, "take")
             legal = self.parse(item.legal, scope, BOOL, (*here, "legal"))
             when = self.parse(item.when, scope, BOOL, (*here, "when"))
-            if legal and when:
-                route = Route(item.route, item.take, legal, item.legal, when, item.when)
+            repeat = self.parse(item.repeat, scope, INT, (*here, "repeat"))
+            if legal and when and repeat:
+                route = Route(item.route, item.take, repeat, legal, item.legal, when, item.when)
                 if len(impossible(str(path[-1]), route)) > MAX_MESSAGE:
                     message = f"'legal' is too long for an error text of {MAX_MESSAGE} characters"
                     self.errors.add(message, *here, "legal")

@@ -17,9 +17,10 @@ from shaderloom.spec import Spec
 # What emitted functions call their own variables; a field stands behind a prefix instead.
 _LOCALS = frozenset(
     (
-        *("bytes", "capacity", "constants", "context", "ctx", "d", "error", "grid", "gx", "gy"),
-        *("gz", "holds", "legal", "local", "operands", "p", "push_constants", "r", "records"),
-        *("scratch", "shader", "size", "spec", "struct", "taken", "uniforms"),
+        *("bytes", "capacity", "constants", "context", "count", "ctx", "d", "error", "grid"),
+        *("gx", "gy", "gz", "holds", "legal", "local", "n", "operands", "p", "push_constants"),
+        *("r", "record", "records", "scratch", "shader", "size", "spec", "struct", "taken"),
+        "uniforms",
     )
 )
 

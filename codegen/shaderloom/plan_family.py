@@ -60,14 +60,21 @@ class FamilyRulesPlanner:
         if local not in self.planner.spec.model.local_sizes:
             hint = nearest(local, list(self.planner.spec.model.local_sizes))
             self.errors.add(f"unknown local-size rule '{local}'{hint}", *self.path, "local")
+        extent = [
+            self.planner.parse(text, self.scope, INT, (*self.path, "extent", i))
+            for i, text in enumerate(self.dispatch.extent)
+        ]
         operands = self.operands()
-        if not all(size):
+        if not all((*size, *extent)):
             return None
         x, y, z = (expr for expr in size if expr)
-        fold = {"x": 0, "y": 1}.get(self.dispatch.fold or "")
+        width, height, depth = (expr for expr in extent if expr)
+        fold = self.dispatch.fold
         return FamilyRules(
             self.family.name, axes, variants, lets, tuple(constants), push.size if push else 0,
-            push_stores, uniforms, operands, (x, y, z), local, fold,
+            push_stores, uniforms, operands, (x, y, z), local,
+            ("xyz".index(fold[0]), "xyz".index(fold[1])) if fold else None,
+            (width, height, depth),
         )  # fmt: skip
 
     def axes(self) -> tuple[tuple[Let, ...], tuple[tuple[tuple[Value, ...], str], ...]]:

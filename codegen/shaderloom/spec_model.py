@@ -9,6 +9,8 @@ from pydantic_core import PydanticCustomError
 
 
 class Model(BaseModel):
+    """What all parts of the schema share: no unknown key, no conversion, no change."""
+
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
@@ -151,11 +153,23 @@ class RequireSpec(Model):
     error: str
 
 
+def _families(value: Any) -> Any:
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+        return tuple(value)
+    raise PydanticCustomError("loom", "'take' is a family, or a list of families")
+
+
 class RouteSpec(Model):
-    """A way to compute an op: possible when ``legal``, preferred when ``when`` holds too."""
+    """A way to compute an op: possible when ``legal``, preferred when ``when`` holds too.
+
+    Its families are dispatched in order, all of them ``repeat`` times over.
+    """
 
     route: str
-    take: str
+    take: Annotated[tuple[str, ...], BeforeValidator(_families)]
+    repeat: Expression = "1"
     legal: Expression = "True"
     when: Expression = "True"
 
@@ -175,14 +189,18 @@ class OpSpec(Model):
 
 
 class DispatchSpec(Model):
-    """How a family is dispatched: its axes, the contents of its interface, its sizes."""
+    """How a family is dispatched: its axes, the contents of its interface, its sizes.
+
+    ``extent`` is the size of what it writes: texels of a texture, elements (n, 1, 1) of a buffer.
+    """
 
     let: Lets = {}
     axes: dict[str, Expression] = {}
     values: Values = {}
     size: list[Expression] = Field(alias="global", min_length=3, max_length=3)
     local: str
-    fold: Literal["x", "y"] | None = None
+    fold: Literal["xy", "xz", "yz"] | None = None
+    extent: list[Expression] = Field(min_length=3, max_length=3)
 
 
 class CaseSpec(Model):
@@ -211,6 +229,7 @@ class FamilySpec(Model):
     target_env: str = "vulkan1.1"
     subgroup_size: int = Field(default=0, ge=0)
     bindings: list[BindingSpec]
+    operands: dict[str, str] = {}
     push_constants: Members = {}
     constants: Members = {}
     renamed_from: dict[str, str] = {}

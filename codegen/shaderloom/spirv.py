@@ -31,6 +31,8 @@ class Instruction(NamedTuple):
 
 
 class EntryPoint(NamedTuple):
+    """An ``OpEntryPoint``: where a module starts and in which stage."""
+
     model: int  # execution model; 5 is GLCompute
     function: int
     name: str
