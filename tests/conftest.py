@@ -36,3 +36,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = whole_project(tmp_path_factory.mktemp("built") / "project")
     project.build()
     return project
+
+
+@pytest.fixture(scope="module")
+def generated(built: Project) -> Iterator[Path]:
+    """The generated data of ``built``, which the runtime then takes: a clone has none yet."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHADERLOOM_GENERATED", str(built.out))
+        yield built.out

