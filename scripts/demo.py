@@ -1,4 +1,7 @@
-"""Builds and audits every shader of this checkout and prints a summary; run by `make demo`."""
+"""Builds and audits every shader of this checkout, prints a summary and runs one of them.
+
+Run by `make demo`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,9 @@ from shaderloom.cache import Cache, default_folder
 from shaderloom.errors import LoomError
 from shaderloom.outputs import Written
 from shaderloom.toolchain import Toolchain, find_toolchain
+from shaderloom_runtime.demo import run_demo
+from shaderloom_runtime.device import open_device
+from shaderloom_runtime.errors import NoDriver, NoLoader, ShaderloomError
 
 SPEC = Path("variants.yaml")
 OUT = Path("generated")
@@ -39,7 +45,7 @@ def main() -> int:
 
 
 def demo() -> int:
-    """Build, audit and print; returns 1 when the audit has findings."""
+    """Build, audit, print and run; returns 1 for findings of the audit or a wrong result."""
     started = time.perf_counter()
     toolchain = find_toolchain()
     options = pipeline.Options(jobs=os.cpu_count() or 1, cache=Cache(default_folder()))
@@ -53,8 +59,28 @@ def demo() -> int:
     key = freshness.build_key(toolchain.identity, options.compiler, SPEC.name)
     written = pipeline.emit(woven, proven, toolchain, OUT, key, options.only)
     seconds = time.perf_counter() - started
-    print("\n".join(summary(woven, proven, toolchain, written, seconds)))
-    return 0
+    print("\n".join(summary(woven, proven, toolchain, written, seconds)), flush=True)
+    code = run()
+    width = max(len(command) for command, _ in NEXT)
+    print("\nNext, for example:")
+    print("\n".join(f"  {command.ljust(width)}  {what}" for command, what in NEXT))
+    return code
+
+
+def run() -> int:
+    """Run a convolution fused and in separate dispatches, on the best device there is."""
+    os.environ["SHADERLOOM_GENERATED"] = str(OUT.resolve())  # what was built just now
+    try:
+        with open_device() as device:
+            comparison = run_demo(device)
+    except (NoLoader, NoDriver) as error:
+        print(f"{'run':10} not run: {error}")
+        return 0
+    except ShaderloomError as error:
+        print(f"run: error: {error}", file=sys.stderr)
+        return 1
+    print("\n".join(labelled("run", list(comparison.lines()))))
+    return 0 if comparison.ok else 1
 
 
 def summary(
@@ -84,9 +110,7 @@ def summary(
     )
     reasons = [f"{name}: {why}" for name, why in sorted(skipped.items())]
     lines += labelled("skipped", reasons or ["none"])
-    width = max(len(command) for command, _ in NEXT)
-    lines += ["", "Next, for example:"]
-    return lines + [f"  {command.ljust(width)}  {what}" for command, what in NEXT]
+    return lines
 
 
 def families(woven: pipeline.Woven, proven: pipeline.Proven) -> list[tuple[str, ...]]:

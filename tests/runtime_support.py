@@ -82,9 +82,9 @@ def compiled(body: str) -> bytes:
 
 
 @contextmanager
-def validated_device() -> Iterator[Device]:
+def validated_device(*features: str) -> Iterator[Device]:
     """A device of which validation, leaks at its end included, must have nothing to say."""
-    with open_device(validation=True) as device:
+    with open_device(validation=True, features=features or None) as device:
         yield device
     assert device.messages == [], "\n".join(device.messages)
 

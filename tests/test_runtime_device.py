@@ -15,7 +15,8 @@ from runtime_support import resident_bytes, run_python, validated_device
 from shaderloom_runtime import errors, info
 from shaderloom_runtime.api import load
 from shaderloom_runtime.device import Device, Resource, list_devices, open_device
-from shaderloom_runtime.features import enable_chain, known_features
+from shaderloom_runtime.features import enable_chain, known_features, needs_no_switch
+from shaderloom_runtime.registry import needed_features
 
 
 @pytest.fixture
@@ -157,6 +158,19 @@ def test_missing_features_are_all_listed(device: Device) -> None:
     assert str(caught.value) == (
         f"linear_tpu cannot run on {device.info.name}: missing antigravity, tensorUnit"
     )
+
+
+def test_only_the_wanted_features_are_enabled() -> None:
+    everything = list_devices()[0].features
+    properties = {name for name in everything if needs_no_switch(name)}
+    with validated_device("storageBuffer16BitAccess", "timeTravel") as device:
+        assert device.enabled == properties | {"storageBuffer16BitAccess"}
+        device.require("some_half", ["storageBuffer16BitAccess", "subgroupBasic"])
+        with pytest.raises(errors.MissingFeature, match="missing shaderFloat16"):
+            device.require("some_half", ["shaderFloat16"])
+    with validated_device() as device:  # by default, what some shader needs
+        assert device.enabled == properties | (needed_features() & everything)
+        assert "storageBuffer16BitAccess" in device.enabled
 
 
 def test_features_before_their_core_version_bring_their_extension() -> None:

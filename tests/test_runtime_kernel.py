@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 from runtime_support import CONSTANTS, affine_spec, compiled, validated_device
 from shaderloom_runtime import errors
 from shaderloom_runtime.device import Device
-from shaderloom_runtime.kernel import KernelSpec, make_kernels, pack_constants, word
+from shaderloom_runtime.kernel import (
+    KernelSpec,
+    cached_kernel,
+    make_kernels,
+    pack_constants,
+    word,
+)
 from shaderloom_runtime.memory import Buffer
 from shaderloom_runtime.submit import Recording, Step
 
@@ -133,20 +139,31 @@ def test_workgroup_of_too_many_invocations_is_refused(device: Device) -> None:
         make_kernels(device, [spec])
 
 
-def test_required_subgroup_size(device: Device) -> None:
-    if "subgroupSizeControl" not in device.info.features:
-        pytest.skip("the device cannot choose its subgroup size")
+def test_required_subgroup_size() -> None:
     body = """
 #extension GL_KHR_shader_subgroup_basic : require
 layout(set = 0, binding = 0, std430) writeonly buffer Out { uint t_out[]; };
 void main() { t_out[gl_GlobalInvocationID.x] = gl_SubgroupSize; }
 """
-    size = device.info.max_subgroup_size
-    spec = KernelSpec("subgroup", compiled(body), ((0, "storage_buffer"),), subgroup_size=size)
-    spec = replace(spec, constants=((0, size), (1, 1), (2, 1)))
-    with make_kernels(device, [spec])[0] as kernel, Buffer(device, 4 * size) as out:
-        Recording(device, [Step(kernel, ((0, out),), (1, 1, 1))]).run()
-        assert out.read(np.uint32, (size,)).tolist() == [size] * size
+    with validated_device("subgroupSizeControl") as device:
+        if "subgroupSizeControl" not in device.enabled:
+            pytest.skip("the device cannot choose its subgroup size")
+        size = device.info.max_subgroup_size
+        spec = KernelSpec("subgroup", compiled(body), ((0, "storage_buffer"),), subgroup_size=size)
+        spec = replace(spec, constants=((0, size), (1, 1), (2, 1)))
+        with make_kernels(device, [spec])[0] as kernel, Buffer(device, 4 * size) as out:
+            Recording(device, [Step(kernel, ((0, out),), (1, 1, 1))]).run()
+            assert out.read(np.uint32, (size,)).tolist() == [size] * size
+
+
+def test_cached_kernel_is_made_once(device: Device) -> None:
+    kernel = cached_kernel(device, affine_spec())
+    assert cached_kernel(device, affine_spec()) is kernel
+    assert cached_kernel(device, affine_spec(32)) is not kernel
+    kernel.close()
+    again = cached_kernel(device, affine_spec())
+    assert again is not kernel
+    assert not again.closed
 
 
 def test_many_pipelines_in_one_call_and_from_a_cache(

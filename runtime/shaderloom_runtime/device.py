@@ -4,6 +4,7 @@
 
     with open_device(validation=True) as device:   # or open_device("nvidia"), open_device(0)
         device.info.limits.max_invocations         # see info.DeviceInfo
+        device.enabled                             # the features that are switched on
         device.require("linear_coopmat", ["cooperativeMatrix"])
         ...                                        # memory.py, kernel.py, submit.py
     # all buffers, images, kernels and recordings are closed here, newest first
@@ -17,16 +18,21 @@ Submissions wait for their end, so one fence serves all of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from .allocator import Allocator
 from .api import Handle, Vulkan
 from .errors import InvalidUse, MissingFeature, NoDriver
-from .features import enable_chain
+from .features import enable_chain, needs_no_switch
 from .info import DeviceInfo, choose
 from .instance import Instance, list_devices, open_instance
+from .registry import needed_features
+
+if TYPE_CHECKING:
+    from .kernel import Kernel, KernelSpec
 
 __all__ = ["Device", "Resource", "list_devices", "open_device"]
 
@@ -69,10 +75,16 @@ class Resource:
 class Device:
     """An open device; made by ``open_device``."""
 
-    def __init__(self, instance: Instance, info: DeviceInfo, physical: Handle) -> None:
+    def __init__(
+        self, instance: Instance, info: DeviceInfo, physical: Handle, features: Collection[str]
+    ) -> None:
         self.api: Vulkan = instance.api
         self.info = info
+        self.enabled = frozenset(
+            name for name in info.features if name in features or needs_no_switch(name)
+        )
         self.messages = instance.messages
+        self.kernels: dict[KernelSpec, Kernel] = {}  # the cache of kernel.cached_kernel
         self._resources: dict[int, Resource] = {}
         with ExitStack() as stack:
             stack.callback(instance.close)
@@ -83,7 +95,7 @@ class Device:
     def _create(self, stack: ExitStack, physical: Handle) -> None:
         api = self.api
         family, self.timestamp_bits = _compute_family(api, physical, self.info)
-        structs, extensions = enable_chain(api, self.info.features, self.info.api_version)
+        structs, extensions = enable_chain(api, self.enabled, self.info.api_version)
         queue = api.VkDeviceQueueCreateInfo(
             queueFamilyIndex=family, queueCount=1, pQueuePriorities=[1.0]
         )
@@ -107,8 +119,8 @@ class Device:
         stack.callback(api.vkDestroySampler, self.handle, self.sampler, None)
 
     def require(self, variant: str, features: Iterable[str]) -> None:
-        """Raise MissingFeature, with all that is missing, unless the device has ``features``."""
-        missing = sorted(set(features) - self.info.features)
+        """Raise MissingFeature, with all that is missing, unless ``features`` are enabled."""
+        missing = sorted(set(features) - self.enabled)
         if missing:
             raise MissingFeature(variant, missing, self.info.name)
 
@@ -189,8 +201,14 @@ class Device:
         self.close()
 
 
-def open_device(select: str | int | None = None, validation: bool = False) -> Device:
-    """Open a device with every feature that it has of those in ``features``.
+def open_device(
+    select: str | int | None = None,
+    validation: bool = False,
+    features: Collection[str] | None = None,
+) -> Device:
+    """Open a device with those of ``features`` that it has, by default all that a shader needs.
+
+    No more than that: a feature younger than the validation layer makes it complain.
 
     ``select`` is an index or a part of a name; without it the environment variable
     SHADERLOOM_DEVICE says, and without that the first of: discrete, integrated, virtual GPU,
@@ -200,8 +218,11 @@ def open_device(select: str | int | None = None, validation: bool = False) -> De
     Raises:
         NoLoader, NoDriver, NoValidationLayer: as ``instance.open_instance``.
         NoDevice: no device of the asked name or index.
+        NotBuilt: no manifest says what the shaders need.
         VulkanError: the device could not be opened.
     """
+    if features is None:
+        features = needed_features()
     if select is None:
         select = os.environ.get("SHADERLOOM_DEVICE") or None
     instance = open_instance(validation)
@@ -209,7 +230,7 @@ def open_device(select: str | int | None = None, validation: bool = False) -> De
         stack.callback(instance.close)
         info = choose([found for found, _ in instance.devices], select)
         stack.pop_all()
-    return Device(instance, info, instance.devices[info.index][1])
+    return Device(instance, info, instance.devices[info.index][1], features)
 
 
 def _compute_family(api: Vulkan, physical: Handle, info: DeviceInfo) -> tuple[int, int]:

@@ -3,6 +3,8 @@
 ``ShaderloomError`` is the base. ``NoLoader``, ``NoDriver``, ``NoDevice`` and
 ``NoValidationLayer`` come from opening a device; ``MissingFeature`` from a variant that the
 device cannot run; ``InvalidUse`` from a caller's mistake, before Vulkan sees it;
+``InvalidArgument``, a ValueError too, from an argument of an op; ``NotBuilt`` from generated
+data that is absent or not of one build;
 ``VulkanError`` from a Vulkan call, with ``OutOfMemory`` and ``DeviceLost`` below it.
 """
 
@@ -48,6 +50,14 @@ class MissingFeature(ShaderloomError):
 
 class InvalidUse(ShaderloomError):
     """A call that cannot be carried out, such as an unbound binding or a closed buffer."""
+
+
+class InvalidArgument(ShaderloomError, ValueError):
+    """An argument of an op that cannot be; the message names it and its value."""
+
+
+class NotBuilt(ShaderloomError):
+    """The generated data is absent, damaged, or not of one build."""
 
 
 class VulkanError(ShaderloomError):

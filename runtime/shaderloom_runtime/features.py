@@ -3,7 +3,8 @@
 A feature's name is its Vulkan spelling ("storageBuffer16BitAccess"); subgroup operations,
 which Vulkan reports as properties, are named as "subgroupArithmetic".
 ``supported_features(...) -> frozenset[str]`` asks a device; ``enable_chain(...)`` builds the
-structures and the extension names for vkCreateDevice.
+structures and the extension names for vkCreateDevice, and ``needs_no_switch(name)`` tells what
+is in neither.
 """
 
 from __future__ import annotations
@@ -89,6 +90,11 @@ def known_features() -> frozenset[str]:
     """Return every name that a kernel may ask for."""
     grouped = {name for group in _GROUPS for name in group.names}
     return frozenset({*_CORE, *grouped, *(f"subgroup{name}" for name in _SUBGROUP)})
+
+
+def needs_no_switch(name: str) -> bool:
+    """Whether a feature is there whenever it is supported: subgroup operations are properties."""
+    return name in {f"subgroup{operation}" for operation in _SUBGROUP}
 
 
 def usable(

@@ -6,6 +6,7 @@
                       push_constant_size=8, constants=((0, 8), (3, word(True)), (4, word(0.5))))
     (kernel,) = make_kernels(device, [spec])       # all pipelines in one call
 
+``cached_kernel(device, spec)`` makes a pipeline once for each device and gives it again later.
 ``word(value)`` turns a bool, int or float into the 32 bits of a specialization constant;
 ``pack_constants(constants)`` gives the map entries and data that Vulkan gets.
 """
@@ -132,6 +133,15 @@ def make_kernels(
     return tuple(kernels)
 
 
+def cached_kernel(device: Device, spec: KernelSpec) -> Kernel:
+    """Return the device's kernel of ``spec``, made on first use; raises as ``make_kernels``."""
+    kernel = device.kernels.get(spec)
+    if kernel is None or kernel.closed:
+        (kernel,) = make_kernels(device, [spec])
+        device.kernels[spec] = kernel
+    return kernel
+
+
 def _check(device: Device, spec: KernelSpec) -> None:
     whole_words = len(spec.code) % _WORD == 0 and len(spec.code) > _WORD
     if not whole_words or struct.unpack_from("<I", spec.code)[0] != _MAGIC:
@@ -152,7 +162,7 @@ def _check(device: Device, spec: KernelSpec) -> None:
 def _missing(device: Device, spec: KernelSpec) -> list[str]:
     """List what the device lacks. Past some limits drivers do not fail: the device is lost."""
     info, limits = device.info, device.info.limits
-    missing = sorted(set(spec.features) - info.features)
+    missing = sorted(set(spec.features) - device.enabled)
     sizes = (
         ("push constants", spec.push_constant_size, limits.max_push_constants),
         ("shared memory", spec.shared_memory, limits.max_shared_memory),
@@ -167,7 +177,7 @@ def _missing(device: Device, spec: KernelSpec) -> list[str]:
             f"{limits.max_invocations} invocations)"
         )
     size = spec.subgroup_size
-    if size and "subgroupSizeControl" not in info.features:
+    if size and "subgroupSizeControl" not in device.enabled:
         missing.append("subgroupSizeControl")
     elif size and not info.min_subgroup_size <= size <= info.max_subgroup_size:
         missing.append(

@@ -16,6 +16,7 @@ VK_IMAGE_LAYOUT_GENERAL from creation on. Writes and reads wait for their end.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -26,7 +27,7 @@ from .errors import InvalidUse
 
 # Uniform blocks are declared in multiples of 16 bytes (std140), so buffers are allocated so.
 _ROUND = 16
-_DTYPES: dict[str, np.dtype[np.generic]] = {
+DTYPES: dict[str, np.dtype[Any]] = {  # of what an image or tensor of that dtype holds
     "float": np.dtype(np.float32),
     "half": np.dtype(np.float16),
 }
@@ -136,7 +137,7 @@ class Image(Resource):
     """
 
     def __init__(self, device: Device, size: tuple[int, ...], dtype: str = "float") -> None:
-        if dtype not in _DTYPES or len(size) not in (2, 3):
+        if dtype not in DTYPES or len(size) not in (2, 3):
             raise InvalidUse(f"an image of size {size} and dtype {dtype!r}")
         limits = device.info.limits
         limit = limits.max_image_2d if len(size) == 2 else limits.max_image_3d
@@ -145,7 +146,7 @@ class Image(Resource):
         self.size = size
         self.dtype = dtype
         self.shape = (*reversed(size), 4)  # of the array, outermost first
-        self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * _DTYPES[dtype].itemsize
+        self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * DTYPES[dtype].itemsize
         device.allocator.check_fits(self.nbytes, host=False)
         with ExitStack() as stack:
             self._create(device, stack)
@@ -220,7 +221,7 @@ class Image(Resource):
             InvalidUse: another shape or dtype, or the image is closed.
         """
         self.check_open()
-        if data.shape != self.shape or data.dtype != _DTYPES[self.dtype]:
+        if data.shape != self.shape or data.dtype != DTYPES[self.dtype]:
             raise InvalidUse(
                 f"{data.dtype} array of shape {data.shape} for a {self.dtype} image of {self.shape}"
             )
@@ -245,7 +246,7 @@ class Image(Resource):
                     commands, self.handle, layout, staging.handle, 1, [region]
                 )
             )
-            return staging.read(_DTYPES[self.dtype], self.shape)
+            return staging.read(DTYPES[self.dtype], self.shape)
 
     def _region(self) -> Handle:
         api = self.device.api

@@ -1,0 +1,163 @@
+"""Dispatch records carried out on a device.
+
+::
+
+    with Batch(device) as batch:
+        source = batch.buffer(array)                          # or batch.image(size, dtype)
+        target = batch.image((w, h, d), "half")
+        batch.add(pick(device, "nchw_to_texture3d", tensor_n=1, ...), {"in": source, "out": target})
+        batch.run()                                           # everything at once, then waits
+        target.read()
+    # what the batch made is closed here; pipelines stay with the device
+
+``pick`` asks the generated dispatcher; ``missing(device)`` says which shaders cannot run here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .device import Device
+from .errors import InvalidArgument
+from .info import DeviceInfo
+from .kernel import KernelSpec, cached_kernel
+from .memory import Buffer, Image
+from .registry import Registry, load_registry
+from .submit import Recording, Step
+
+# A record of the generated dispatch.py; it is loaded at run time and so has no static type.
+Dispatch = Any
+Operands = Mapping[str, Buffer | Image]
+
+
+def pick(device: Device, op: str, **problem: Any) -> tuple[Dispatch, ...]:
+    """Return the dispatches of ``op`` for a problem, e.g. ``in_n=1, in_c=8, ...``.
+
+    Raises:
+        InvalidArgument: the dispatcher refuses the problem; the message is its own.
+    """
+    dispatch = load_registry().dispatch
+    name = "".join(part.capitalize() for part in op.split("_"))  # NchwToTexture3d
+    described = getattr(dispatch, f"{name}Problem")(**problem)
+    try:
+        picked: tuple[Dispatch, ...] = getattr(dispatch, f"pick_{op}")(
+            described, dispatch_device(dispatch, device.info)
+        )
+    except dispatch.DispatchError as error:
+        raise InvalidArgument(str(error)) from error
+    return picked
+
+
+def dispatch_device(dispatch: Any, info: DeviceInfo) -> Any:
+    """Return what the dispatcher must know of a device."""
+    limits = info.limits
+    x, y, z = limits.max_local_size
+    grid_x, grid_y, grid_z = limits.max_grid
+    return dispatch.Device(
+        device_class=info.device_class,
+        max_invocations=limits.max_invocations,
+        max_local_x=x,
+        max_local_y=y,
+        max_local_z=z,
+        max_grid_x=grid_x,
+        max_grid_y=grid_y,
+        max_grid_z=grid_z,
+        max_texture_2d=limits.max_image_2d,
+        max_texture_3d=limits.max_image_3d,
+    )
+
+
+def missing(registry: Registry, features: frozenset[str]) -> dict[str, str]:
+    """Return each shader that cannot run with ``features``, with the reason."""
+    reasons = {}
+    for name, shader in registry.shaders.items():
+        lacking = sorted(set(shader.features) - features)
+        if shader.missing:
+            reasons[name] = f"not compiled: {shader.missing}"
+        elif lacking:
+            reasons[name] = f"the device lacks {', '.join(lacking)}"
+    return reasons
+
+
+def kernel_spec(registry: Registry, dispatch: Dispatch) -> KernelSpec:
+    """Return the pipeline of a dispatch record; raises NotBuilt if it was not compiled."""
+    shader = registry.shaders[dispatch.shader]
+    return KernelSpec(
+        name=shader.name,
+        code=registry.code(shader.name),
+        bindings=shader.bindings,
+        read_only=shader.read_only,
+        push_constant_size=shader.push_constant_size,
+        constants=dispatch.spec,
+        subgroup_size=shader.subgroup_size,
+        features=shader.features,
+    )
+
+
+class Batch:
+    """Dispatches that run in order in one submission, and the buffers and images for them."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._steps: list[Step] = []
+        self._stack = ExitStack()
+
+    def buffer(self, data: NDArray[np.generic]) -> Buffer:
+        """Make a device buffer that holds ``data``."""
+        buffer = self._stack.enter_context(Buffer(self.device, data.nbytes))
+        buffer.write(data)
+        return buffer
+
+    def empty_buffer(self, size: int) -> Buffer:
+        """Make a device buffer of ``size`` undefined bytes."""
+        return self._stack.enter_context(Buffer(self.device, size))
+
+    def image(self, size: tuple[int, ...], dtype: str) -> Image:
+        """Make an image of undefined contents; ``size`` in texels, (w, h) or (w, h, d)."""
+        return self._stack.enter_context(Image(self.device, size, dtype))
+
+    def add(self, dispatches: Sequence[Dispatch], operands: Operands) -> None:
+        """Append dispatches; ``operands`` has the resource of each slot that they name.
+
+        Raises:
+            MissingFeature: the device cannot run a shader.
+            NotBuilt: a shader was not compiled.
+        """
+        registry = load_registry()
+        for dispatch in dispatches:
+            bindings = [(binding, operands[slot]) for binding, slot in dispatch.operands]
+            bindings += [(binding, self._uniform(data)) for binding, data in dispatch.uniforms]
+            kernel = cached_kernel(self.device, kernel_spec(registry, dispatch))
+            step = Step(kernel, tuple(bindings), dispatch.grid, dispatch.push_constants)
+            self._steps.append(step)
+
+    def record(self, timestamps: bool = False) -> Recording:
+        """Record all that was added, to be run as often as wanted."""
+        recording = Recording(self.device, self._steps, timestamps)
+        return self._stack.enter_context(recording)
+
+    def run(self) -> None:
+        """Record, submit and wait."""
+        self.record().run()
+
+    def _uniform(self, data: bytes) -> Buffer:
+        buffer = self._stack.enter_context(Buffer(self.device, len(data), host=True))
+        buffer.write(data)
+        return buffer
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _value: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
