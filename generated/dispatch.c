@@ -222,6 +222,14 @@ LOOM_HELPER void loom_local_spec(shaderloom_dispatch *r) {
   }
 }
 
+static void local_depthwise(loom_ctx *ctx, const shaderloom_device *d, int64_t gx, int64_t gy,
+                  int64_t gz, uint32_t local[3]) {
+  (void)gx;
+  (void)gy;
+  (void)gz;
+  loom_fit(ctx, d, 64, 1, 1, local);
+}
+
 static void local_general(loom_ctx *ctx, const shaderloom_device *d, int64_t gx, int64_t gy,
                   int64_t gz, uint32_t local[3]) {
   const bool swap_01 = gx < gy;
@@ -244,6 +252,14 @@ static void local_general(loom_ctx *ctx, const shaderloom_device *d, int64_t gx,
   loom_fit(ctx, d, axis_0 == 0 ? l0 : axis_0 == 1 ? l1 : l2, axis_1 == 0 ? l0 : axis_1 == 1 ? l1 : l2, axis_2 == 0 ? l0 : axis_2 == 1 ? l1 : l2, local);
 }
 
+static void local_im2col(loom_ctx *ctx, const shaderloom_device *d, int64_t gx, int64_t gy,
+                  int64_t gz, uint32_t local[3]) {
+  (void)gx;
+  (void)gy;
+  (void)gz;
+  loom_fit(ctx, d, 16, 4, 1, local);
+}
+
 static void local_square(loom_ctx *ctx, const shaderloom_device *d, int64_t gx, int64_t gy,
                   int64_t gz, uint32_t local[3]) {
   (void)gx;
@@ -258,6 +274,22 @@ static void local_square(loom_ctx *ctx, const shaderloom_device *d, int64_t gx, 
     return;
   }
   loom_fit(ctx, d, 16, 4, 1, local);
+}
+
+static void local_width_channel_square(loom_ctx *ctx, const shaderloom_device *d, int64_t gx, int64_t gy,
+                  int64_t gz, uint32_t local[3]) {
+  (void)gx;
+  (void)gy;
+  (void)gz;
+  if (gx >= 6 && gz >= 6) {
+    loom_fit(ctx, d, 8, 1, 8, local);
+    return;
+  }
+  if (gz < 2) {
+    loom_fit(ctx, d, 64, 1, 1, local);
+    return;
+  }
+  loom_fit(ctx, d, 16, 1, 4, local);
 }
 
 static uint32_t pick_binary(
@@ -299,7 +331,9 @@ static uint32_t pick_binary(
   if (ctx->error) {
     return loom_refuse(error, "binary: an integer overflowed or was divided by zero");
   }
-  local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  {
+    local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
   if (ctx->error) {
     return loom_refuse(error, "binary: an integer overflowed or was divided by zero");
   }
@@ -472,7 +506,9 @@ static uint32_t pick_channel_vector_prepack(
   if (ctx->error) {
     return loom_refuse(error, "channel_vector_prepack: an integer overflowed or was divided by zero");
   }
-  local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  {
+    local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
   if (ctx->error) {
     return loom_refuse(error, "channel_vector_prepack: an integer overflowed or was divided by zero");
   }
@@ -591,7 +627,9 @@ static uint32_t pick_clamp(
   if (ctx->error) {
     return loom_refuse(error, "clamp: an integer overflowed or was divided by zero");
   }
-  local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  {
+    local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
   if (ctx->error) {
     return loom_refuse(error, "clamp: an integer overflowed or was divided by zero");
   }
@@ -682,17 +720,378 @@ uint32_t shaderloom_pick_clamp(const shaderloom_clamp_problem *p, const shaderlo
   return loom_refuse(error, "clamp: no route takes this problem");
 }
 
-static uint32_t pick_conv2d_pw_tiled(
-    const shaderloom_conv2d_problem *p, const shaderloom_device *d, int64_t out_h, int64_t out_w,
+static uint32_t pick_conv2d_dw(
+    const shaderloom_conv2d_problem *p, const shaderloom_device *d, int64_t span_h, int64_t span_w, int64_t out_h, int64_t out_w, int64_t out_c4,
     shaderloom_dispatch *r, shaderloom_error *error) {
   loom_ctx context = {0};
   loom_ctx *const ctx = &context;
+  const int weight_storage = loom_max(loom_mul(ctx, p->kernel_w, p->kernel_h), out_c4) <= d->max_texture_2d ? 0 /* texture2d */ : 1 /* vec4_buffer */;
   (void)p;
   memset(r, 0, sizeof(*r));
-  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT) {
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_WBUF_HALF;
+  }
+  r->spec_count = 3;
+  loom_spec(r, 3, p->has_activation ? 1u : 0u);
+  loom_spec(r, 4, (uint32_t)(p->activation_op));
+  loom_spec(r, 5, p->has_residual ? 1u : 0u);
+  loom_spec(r, 6, p->has_scale ? 1u : 0u);
+  loom_spec(r, 7, (uint32_t)(p->residual_op));
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  loom_operand(r, 2, SHADERLOOM_SLOT_WEIGHT);
+  loom_operand(r, 3, SHADERLOOM_SLOT_BIAS);
+  loom_operand(r, 4, p->has_residual ? SHADERLOOM_SLOT_RESIDUAL : SHADERLOOM_SLOT_IN);
+  loom_operand(r, 5, p->has_scale ? SHADERLOOM_SLOT_SCALE : SHADERLOOM_SLOT_BIAS);
+  r->push_constant_size = 0;
+  {
+    uint8_t *const bytes = loom_uniform(r, 6, 16);
+    loom_store(bytes + 0, loom_int32(ctx, out_w));
+    loom_store(bytes + 4, loom_int32(ctx, out_h));
+    loom_store(bytes + 8, loom_int32(ctx, out_c4));
+    loom_store(bytes + 12, loom_int32(ctx, p->out_c));
+  }
+  {
+    uint8_t *const bytes = loom_uniform(r, 7, 16);
+    loom_store(bytes + 0, loom_int32(ctx, p->in_w));
+    loom_store(bytes + 4, loom_int32(ctx, p->in_h));
+    loom_store(bytes + 8, loom_int32(ctx, p->in_c));
+    loom_store(bytes + 12, loom_int32(ctx, p->in_n));
+  }
+  {
+    uint8_t *const bytes = loom_uniform(r, 8, 32);
+    loom_store(bytes + 0, loom_int32(ctx, p->kernel_w));
+    loom_store(bytes + 4, loom_int32(ctx, p->kernel_h));
+    loom_store(bytes + 8, loom_int32(ctx, p->stride_w));
+    loom_store(bytes + 12, loom_int32(ctx, p->stride_h));
+    loom_store(bytes + 16, loom_int32(ctx, p->padding_w));
+    loom_store(bytes + 20, loom_int32(ctx, p->padding_h));
+    loom_store(bytes + 24, loom_int32(ctx, p->dilation_w));
+    loom_store(bytes + 28, loom_int32(ctx, p->dilation_h));
+  }
+  {
+    uint8_t *const bytes = loom_uniform(r, 9, 12);
+    loom_store(bytes + 0, loom_int32(ctx, span_w));
+    loom_store(bytes + 4, loom_int32(ctx, span_h));
+    loom_store(bytes + 8, loom_int32(ctx, loom_align_up(ctx, loom_floor_div(ctx, p->in_c, p->groups), 4)));
+  }
+  {
+    uint8_t *const bytes = loom_uniform(r, 10, 12);
+    loom_store(bytes + 0, loom_float32(p->activation_a));
+    loom_store(bytes + 4, loom_float32(p->activation_b));
+    loom_store(bytes + 8, loom_float32(p->residual_alpha));
+  }
+  r->global_size[0] = loom_uint32(ctx, loom_mul(ctx, loom_mul(ctx, out_w, out_h), out_c4));
+  r->global_size[1] = loom_uint32(ctx, 1);
+  r->global_size[2] = loom_uint32(ctx, 1);
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  {
+    local_depthwise(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("conv2d", r, d, 0, 1, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_w);
+  r->out_extent[1] = loom_uint32(ctx, out_h);
+  r->out_extent[2] = loom_uint32(ctx, out_c4);
+  return ctx->error ? loom_refuse(error, "conv2d: an integer overflowed or was divided by zero") : 1;
+}
+
+static uint32_t pick_conv2d_dw_output_tile(
+    const shaderloom_conv2d_problem *p, const shaderloom_device *d, int64_t span_h, int64_t span_w, int64_t out_h, int64_t out_w, int64_t out_c4,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const int kernel = p->kernel_h == 3 ? 0 /* 3x3 */ : 1 /* 5x5 */;
+  const int tile = p->stride_h != p->dilation_h || p->stride_w != p->dilation_w ? 2 /* sned */ : p->b1x1 || d->device_class == SHADERLOOM_DEVICE_CLASS_MALI ? 0 /* b1x1 */ : 1 /* b4x2 */;
+  const int weight_storage = loom_max(loom_mul(ctx, p->kernel_w, p->kernel_h), out_c4) <= d->max_texture_2d ? 0 /* texture2d */ : 1 /* vec4_buffer */;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && kernel == 0 /* 3x3 */ && tile == 0 /* b1x1 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B1X1_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && kernel == 0 /* 3x3 */ && tile == 0 /* b1x1 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B1X1_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && kernel == 0 /* 3x3 */ && tile == 0 /* b1x1 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B1X1_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && kernel == 0 /* 3x3 */ && tile == 0 /* b1x1 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B1X1_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && kernel == 0 /* 3x3 */ && tile == 1 /* b4x2 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B4X2_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && kernel == 0 /* 3x3 */ && tile == 1 /* b4x2 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B4X2_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && kernel == 0 /* 3x3 */ && tile == 1 /* b4x2 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B4X2_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && kernel == 0 /* 3x3 */ && tile == 1 /* b4x2 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B4X2_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && kernel == 0 /* 3x3 */ && tile == 2 /* sned */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_SNED_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && kernel == 0 /* 3x3 */ && tile == 2 /* sned */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_SNED_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && kernel == 0 /* 3x3 */ && tile == 2 /* sned */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_SNED_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && kernel == 0 /* 3x3 */ && tile == 2 /* sned */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_SNED_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && kernel == 1 /* 5x5 */ && tile == 0 /* b1x1 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B1X1_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && kernel == 1 /* 5x5 */ && tile == 0 /* b1x1 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B1X1_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && kernel == 1 /* 5x5 */ && tile == 0 /* b1x1 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B1X1_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && kernel == 1 /* 5x5 */ && tile == 0 /* b1x1 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B1X1_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && kernel == 1 /* 5x5 */ && tile == 1 /* b4x2 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B4X2_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && kernel == 1 /* 5x5 */ && tile == 1 /* b4x2 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B4X2_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && kernel == 1 /* 5x5 */ && tile == 1 /* b4x2 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B4X2_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && kernel == 1 /* 5x5 */ && tile == 1 /* b4x2 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B4X2_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && kernel == 1 /* 5x5 */ && tile == 2 /* sned */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_SNED_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && kernel == 1 /* 5x5 */ && tile == 2 /* sned */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_SNED_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && kernel == 1 /* 5x5 */ && tile == 2 /* sned */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_SNED_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && kernel == 1 /* 5x5 */ && tile == 2 /* sned */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_SNED_WBUF_HALF;
+  }
+  const int64_t tile_w = tile == 1 /* b4x2 */ ? 4 : 1;
+  const int64_t tile_h = tile == 1 /* b4x2 */ ? 2 : 1;
+  r->spec_count = 3;
+  loom_spec(r, 3, p->has_activation ? 1u : 0u);
+  loom_spec(r, 4, (uint32_t)(p->activation_op));
+  loom_spec(r, 5, p->has_residual ? 1u : 0u);
+  loom_spec(r, 6, p->has_scale ? 1u : 0u);
+  loom_spec(r, 7, (uint32_t)(p->residual_op));
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  loom_operand(r, 2, SHADERLOOM_SLOT_WEIGHT);
+  loom_operand(r, 3, SHADERLOOM_SLOT_BIAS);
+  loom_operand(r, 4, p->has_residual ? SHADERLOOM_SLOT_RESIDUAL : SHADERLOOM_SLOT_IN);
+  loom_operand(r, 5, p->has_scale ? SHADERLOOM_SLOT_SCALE : SHADERLOOM_SLOT_BIAS);
+  r->push_constant_size = 92;
+  loom_store(r->push_constants + 0, loom_int32(ctx, out_w));
+  loom_store(r->push_constants + 4, loom_int32(ctx, out_h));
+  loom_store(r->push_constants + 8, loom_int32(ctx, out_c4));
+  loom_store(r->push_constants + 12, loom_int32(ctx, p->out_c));
+  loom_store(r->push_constants + 16, loom_int32(ctx, p->in_w));
+  loom_store(r->push_constants + 20, loom_int32(ctx, p->in_h));
+  loom_store(r->push_constants + 24, loom_int32(ctx, p->in_c));
+  loom_store(r->push_constants + 28, loom_int32(ctx, p->in_n));
+  loom_store(r->push_constants + 32, loom_int32(ctx, p->kernel_w));
+  loom_store(r->push_constants + 36, loom_int32(ctx, p->kernel_h));
+  loom_store(r->push_constants + 40, loom_int32(ctx, p->stride_w));
+  loom_store(r->push_constants + 44, loom_int32(ctx, p->stride_h));
+  loom_store(r->push_constants + 48, loom_int32(ctx, p->padding_w));
+  loom_store(r->push_constants + 52, loom_int32(ctx, p->padding_h));
+  loom_store(r->push_constants + 56, loom_int32(ctx, p->dilation_w));
+  loom_store(r->push_constants + 60, loom_int32(ctx, p->dilation_h));
+  loom_store(r->push_constants + 64, loom_int32(ctx, span_w));
+  loom_store(r->push_constants + 68, loom_int32(ctx, span_h));
+  loom_store(r->push_constants + 72, loom_int32(ctx, loom_align_up(ctx, loom_floor_div(ctx, p->in_c, p->groups), 4)));
+  loom_store(r->push_constants + 80, loom_float32(p->activation_a));
+  loom_store(r->push_constants + 84, loom_float32(p->activation_b));
+  loom_store(r->push_constants + 88, loom_float32(p->residual_alpha));
+  r->global_size[0] = loom_uint32(ctx, loom_mul(ctx, loom_ceil_div(ctx, out_w, tile_w), loom_ceil_div(ctx, out_h, tile_h)));
+  r->global_size[1] = loom_uint32(ctx, out_c4);
+  r->global_size[2] = loom_uint32(ctx, 1);
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  {
+    local_depthwise(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("conv2d", r, d, 0, 2, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_w);
+  r->out_extent[1] = loom_uint32(ctx, out_h);
+  r->out_extent[2] = loom_uint32(ctx, out_c4);
+  return ctx->error ? loom_refuse(error, "conv2d: an integer overflowed or was divided by zero") : 1;
+}
+
+static uint32_t pick_conv2d_gemm(
+    const shaderloom_conv2d_problem *p, const shaderloom_device *d, int64_t out_h, int64_t out_w, int64_t out_c4, int64_t k4_total, int64_t band, shaderloom_scratch_form scratch_form, int64_t repetition,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const shaderloom_scratch_form scratch_storage = scratch_form;
+  const int weight_storage = loom_max(loom_mul(ctx, 4, out_c4), k4_total) <= d->max_texture_2d ? 0 /* texture2d */ : 1 /* vec4_buffer */;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && scratch_storage == SHADERLOOM_SCRATCH_FORM_VEC4_BUFFER && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_GEMM_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && scratch_storage == SHADERLOOM_SCRATCH_FORM_VEC4_BUFFER && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_GEMM_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && scratch_storage == SHADERLOOM_SCRATCH_FORM_VEC4_BUFFER && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_GEMM_BUFFER_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && scratch_storage == SHADERLOOM_SCRATCH_FORM_VEC4_BUFFER && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_GEMM_BUFFER_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && scratch_storage == SHADERLOOM_SCRATCH_FORM_TEXTURE2D && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE2D_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && scratch_storage == SHADERLOOM_SCRATCH_FORM_TEXTURE2D && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE2D_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && scratch_storage == SHADERLOOM_SCRATCH_FORM_TEXTURE2D && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE2D_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && scratch_storage == SHADERLOOM_SCRATCH_FORM_TEXTURE2D && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE2D_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && scratch_storage == SHADERLOOM_SCRATCH_FORM_TEXTURE3D && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE3D_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && scratch_storage == SHADERLOOM_SCRATCH_FORM_TEXTURE3D && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE3D_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && scratch_storage == SHADERLOOM_SCRATCH_FORM_TEXTURE3D && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE3D_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && scratch_storage == SHADERLOOM_SCRATCH_FORM_TEXTURE3D && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE3D_WBUF_HALF;
+  }
+  r->spec_count = 3;
+  loom_spec(r, 3, p->has_activation ? 1u : 0u);
+  loom_spec(r, 4, (uint32_t)(p->activation_op));
+  loom_spec(r, 5, p->has_residual ? 1u : 0u);
+  loom_spec(r, 6, p->has_scale ? 1u : 0u);
+  loom_spec(r, 7, (uint32_t)(p->residual_op));
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_SCRATCH);
+  loom_operand(r, 2, SHADERLOOM_SLOT_WEIGHT);
+  loom_operand(r, 3, SHADERLOOM_SLOT_BIAS);
+  loom_operand(r, 4, p->has_residual ? SHADERLOOM_SLOT_RESIDUAL : SHADERLOOM_SLOT_IN);
+  loom_operand(r, 5, p->has_scale ? SHADERLOOM_SLOT_SCALE : SHADERLOOM_SLOT_BIAS);
+  r->push_constant_size = 32;
+  loom_store(r->push_constants + 0, loom_int32(ctx, k4_total));
+  loom_store(r->push_constants + 4, loom_int32(ctx, loom_mul(ctx, repetition, band)));
+  loom_store(r->push_constants + 8, loom_int32(ctx, band));
+  loom_store(r->push_constants + 12, loom_int32(ctx, 0));
+  loom_store(r->push_constants + 16, loom_float32(p->activation_a));
+  loom_store(r->push_constants + 20, loom_float32(p->activation_b));
+  loom_store(r->push_constants + 24, loom_float32(p->residual_alpha));
+  {
+    uint8_t *const bytes = loom_uniform(r, 6, 16);
+    loom_store(bytes + 0, loom_int32(ctx, out_w));
+    loom_store(bytes + 4, loom_int32(ctx, out_h));
+    loom_store(bytes + 8, loom_int32(ctx, p->out_c));
+    loom_store(bytes + 12, loom_int32(ctx, 1));
+  }
+  r->global_size[0] = loom_uint32(ctx, out_c4);
+  r->global_size[1] = loom_uint32(ctx, loom_ceil_div(ctx, loom_mul(ctx, loom_max(0, loom_min(band, loom_sub(ctx, out_h, loom_mul(ctx, repetition, band)))), out_w), 4));
+  r->global_size[2] = loom_uint32(ctx, 1);
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  {
+    local_square(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("conv2d", r, d, 1, 2, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_w);
+  r->out_extent[1] = loom_uint32(ctx, out_h);
+  r->out_extent[2] = loom_uint32(ctx, out_c4);
+  return ctx->error ? loom_refuse(error, "conv2d: an integer overflowed or was divided by zero") : 1;
+}
+
+static uint32_t pick_conv2d_im2col(
+    const shaderloom_conv2d_problem *p, const shaderloom_device *d, int64_t out_h, int64_t out_w, int64_t k4_total, int64_t band, shaderloom_scratch_form scratch_form, int64_t repetition,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const shaderloom_scratch_form scratch_storage = scratch_form;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && scratch_storage == SHADERLOOM_SCRATCH_FORM_VEC4_BUFFER) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_IM2COL_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && scratch_storage == SHADERLOOM_SCRATCH_FORM_VEC4_BUFFER) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_IM2COL_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && scratch_storage == SHADERLOOM_SCRATCH_FORM_TEXTURE2D) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_IM2COL_TEXTURE2D_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && scratch_storage == SHADERLOOM_SCRATCH_FORM_TEXTURE2D) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_IM2COL_TEXTURE2D_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && scratch_storage == SHADERLOOM_SCRATCH_FORM_TEXTURE3D) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_IM2COL_TEXTURE3D_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && scratch_storage == SHADERLOOM_SCRATCH_FORM_TEXTURE3D) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_IM2COL_TEXTURE3D_HALF;
+  }
+  r->spec_count = 3;
+  loom_operand(r, 0, SHADERLOOM_SLOT_SCRATCH);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  r->push_constant_size = 48;
+  loom_store(r->push_constants + 0, loom_int32(ctx, p->kernel_h));
+  loom_store(r->push_constants + 4, loom_int32(ctx, p->kernel_w));
+  loom_store(r->push_constants + 8, loom_int32(ctx, p->stride_h));
+  loom_store(r->push_constants + 12, loom_int32(ctx, p->stride_w));
+  loom_store(r->push_constants + 16, loom_int32(ctx, p->padding_h));
+  loom_store(r->push_constants + 20, loom_int32(ctx, p->padding_w));
+  loom_store(r->push_constants + 24, loom_int32(ctx, p->dilation_h));
+  loom_store(r->push_constants + 28, loom_int32(ctx, p->dilation_w));
+  loom_store(r->push_constants + 32, loom_int32(ctx, loom_align_up(ctx, p->in_c, 4)));
+  loom_store(r->push_constants + 36, loom_int32(ctx, loom_mul(ctx, repetition, band)));
+  loom_store(r->push_constants + 40, loom_int32(ctx, band));
+  loom_store(r->push_constants + 44, loom_int32(ctx, k4_total));
+  {
+    uint8_t *const bytes = loom_uniform(r, 2, 16);
+    loom_store(bytes + 0, loom_int32(ctx, p->in_w));
+    loom_store(bytes + 4, loom_int32(ctx, p->in_h));
+    loom_store(bytes + 8, loom_int32(ctx, p->in_c));
+    loom_store(bytes + 12, loom_int32(ctx, p->in_n));
+  }
+  r->global_size[0] = loom_uint32(ctx, k4_total);
+  r->global_size[1] = loom_uint32(ctx, loom_mul(ctx, loom_max(0, loom_min(band, loom_sub(ctx, out_h, loom_mul(ctx, repetition, band)))), out_w));
+  r->global_size[2] = loom_uint32(ctx, 1);
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  {
+    local_im2col(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("conv2d", r, d, 1, 2, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, scratch_form == SHADERLOOM_SCRATCH_FORM_TEXTURE3D ? out_w : scratch_form == SHADERLOOM_SCRATCH_FORM_TEXTURE2D ? k4_total : loom_mul(ctx, loom_mul(ctx, k4_total, band), out_w));
+  r->out_extent[1] = loom_uint32(ctx, scratch_form == SHADERLOOM_SCRATCH_FORM_TEXTURE3D ? band : scratch_form == SHADERLOOM_SCRATCH_FORM_TEXTURE2D ? loom_mul(ctx, band, out_w) : 1);
+  r->out_extent[2] = loom_uint32(ctx, scratch_form == SHADERLOOM_SCRATCH_FORM_TEXTURE3D ? k4_total : 1);
+  return ctx->error ? loom_refuse(error, "conv2d: an integer overflowed or was divided by zero") : 1;
+}
+
+static uint32_t pick_conv2d_pw_tiled(
+    const shaderloom_conv2d_problem *p, const shaderloom_device *d, int64_t out_h, int64_t out_w, int64_t out_c4,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const int weight_storage = loom_max(loom_mul(ctx, 4, out_c4), loom_ceil_div(ctx, p->in_c, 4)) <= d->max_texture_2d ? 0 /* texture2d */ : 1 /* vec4_buffer */;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && weight_storage == 0 /* texture2d */) {
     r->shader = SHADERLOOM_SHADER_CONV2D_PW_TILED_FLOAT;
-  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF) {
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && weight_storage == 0 /* texture2d */) {
     r->shader = SHADERLOOM_SHADER_CONV2D_PW_TILED_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_PW_TILED_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_PW_TILED_WBUF_HALF;
   }
   r->spec_count = 3;
   loom_spec(r, 3, p->stride_h == 1 && p->stride_w == 1 && p->padding_h == 0 && p->padding_w == 0 ? 1u : 0u);
@@ -729,13 +1128,15 @@ static uint32_t pick_conv2d_pw_tiled(
     loom_store(bytes + 8, loom_int32(ctx, p->out_c));
     loom_store(bytes + 12, loom_int32(ctx, 1));
   }
-  r->global_size[0] = loom_uint32(ctx, loom_ceil_div(ctx, p->out_c, 4));
+  r->global_size[0] = loom_uint32(ctx, out_c4);
   r->global_size[1] = loom_uint32(ctx, loom_ceil_div(ctx, loom_mul(ctx, out_w, out_h), 4));
   r->global_size[2] = loom_uint32(ctx, 1);
   if (ctx->error) {
     return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
   }
-  local_square(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  {
+    local_square(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
   if (ctx->error) {
     return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
   }
@@ -745,7 +1146,221 @@ static uint32_t pick_conv2d_pw_tiled(
   }
   r->out_extent[0] = loom_uint32(ctx, out_w);
   r->out_extent[1] = loom_uint32(ctx, out_h);
-  r->out_extent[2] = loom_uint32(ctx, loom_ceil_div(ctx, p->out_c, 4));
+  r->out_extent[2] = loom_uint32(ctx, out_c4);
+  return ctx->error ? loom_refuse(error, "conv2d: an integer overflowed or was divided by zero") : 1;
+}
+
+static uint32_t pick_conv2d_tiled(
+    const shaderloom_conv2d_problem *p, const shaderloom_device *d, int64_t span_h, int64_t span_w, int64_t out_h, int64_t out_w, int64_t out_c4, bool large_output,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const int edge = p->padding_h == 0 && p->padding_w == 0 ? 1 /* interior */ : 0 /* border */;
+  const int tile = p->direct_tile == SHADERLOOM_DIRECT_TILE_TWO || (p->direct_tile == SHADERLOOM_DIRECT_TILE_AUTO && large_output) ? 1 /* 2x2 */ : 0 /* 1x1 */;
+  const int weight_storage = loom_max(loom_mul(ctx, p->kernel_w, loom_align_up(ctx, loom_floor_div(ctx, p->in_c, p->groups), 4)), loom_mul(ctx, p->kernel_h, out_c4)) <= d->max_texture_2d ? 0 /* texture2d */ : 1 /* vec4_buffer */;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && edge == 0 /* border */ && tile == 0 /* 1x1 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_1X1_BORDER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && edge == 0 /* border */ && tile == 0 /* 1x1 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_1X1_BORDER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && edge == 0 /* border */ && tile == 0 /* 1x1 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_1X1_BORDER_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && edge == 0 /* border */ && tile == 0 /* 1x1 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_1X1_BORDER_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && edge == 1 /* interior */ && tile == 0 /* 1x1 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_1X1_INTERIOR_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && edge == 1 /* interior */ && tile == 0 /* 1x1 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_1X1_INTERIOR_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && edge == 1 /* interior */ && tile == 0 /* 1x1 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_1X1_INTERIOR_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && edge == 1 /* interior */ && tile == 0 /* 1x1 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_1X1_INTERIOR_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && edge == 0 /* border */ && tile == 1 /* 2x2 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_2X2_BORDER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && edge == 0 /* border */ && tile == 1 /* 2x2 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_2X2_BORDER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && edge == 0 /* border */ && tile == 1 /* 2x2 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_2X2_BORDER_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && edge == 0 /* border */ && tile == 1 /* 2x2 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_2X2_BORDER_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && edge == 1 /* interior */ && tile == 1 /* 2x2 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_2X2_INTERIOR_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && edge == 1 /* interior */ && tile == 1 /* 2x2 */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_2X2_INTERIOR_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && edge == 1 /* interior */ && tile == 1 /* 2x2 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_2X2_INTERIOR_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && edge == 1 /* interior */ && tile == 1 /* 2x2 */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_TILED_2X2_INTERIOR_WBUF_HALF;
+  }
+  const int64_t side = tile == 1 /* 2x2 */ ? 2 : 1;
+  r->spec_count = 3;
+  loom_spec(r, 3, loom_int32(ctx, p->kernel_w));
+  loom_spec(r, 4, loom_int32(ctx, p->kernel_h));
+  loom_spec(r, 5, loom_max(loom_max(loom_max(p->stride_h, p->stride_w), p->dilation_h), p->dilation_w) == 1 ? 1u : 0u);
+  loom_spec(r, 6, true ? 1u : 0u);
+  loom_spec(r, 7, loom_int32(ctx, p->groups > 1 ? loom_floor_div(ctx, p->in_c, p->groups) : loom_align_up(ctx, p->in_c, 4)));
+  loom_spec(r, 8, loom_int32(ctx, p->groups > 1 ? loom_floor_div(ctx, p->out_c, p->groups) : loom_align_up(ctx, p->out_c, 4)));
+  loom_spec(r, 9, p->has_activation ? 1u : 0u);
+  loom_spec(r, 10, (uint32_t)(p->activation_op));
+  loom_spec(r, 11, p->has_residual ? 1u : 0u);
+  loom_spec(r, 12, p->has_scale ? 1u : 0u);
+  loom_spec(r, 13, (uint32_t)(p->residual_op));
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  loom_operand(r, 2, SHADERLOOM_SLOT_WEIGHT);
+  loom_operand(r, 3, SHADERLOOM_SLOT_BIAS);
+  loom_operand(r, 4, p->has_residual ? SHADERLOOM_SLOT_RESIDUAL : SHADERLOOM_SLOT_IN);
+  loom_operand(r, 5, p->has_scale ? SHADERLOOM_SLOT_SCALE : SHADERLOOM_SLOT_BIAS);
+  r->push_constant_size = 0;
+  {
+    uint8_t *const bytes = loom_uniform(r, 6, 16);
+    loom_store(bytes + 0, loom_int32(ctx, out_w));
+    loom_store(bytes + 4, loom_int32(ctx, out_h));
+    loom_store(bytes + 8, loom_int32(ctx, out_c4));
+    loom_store(bytes + 12, loom_int32(ctx, p->out_c));
+  }
+  {
+    uint8_t *const bytes = loom_uniform(r, 7, 16);
+    loom_store(bytes + 0, loom_int32(ctx, p->in_w));
+    loom_store(bytes + 4, loom_int32(ctx, p->in_h));
+    loom_store(bytes + 8, loom_int32(ctx, p->in_c));
+    loom_store(bytes + 12, loom_int32(ctx, p->in_n));
+  }
+  {
+    uint8_t *const bytes = loom_uniform(r, 8, 32);
+    loom_store(bytes + 0, loom_int32(ctx, p->kernel_w));
+    loom_store(bytes + 4, loom_int32(ctx, p->kernel_h));
+    loom_store(bytes + 8, loom_int32(ctx, p->stride_w));
+    loom_store(bytes + 12, loom_int32(ctx, p->stride_h));
+    loom_store(bytes + 16, loom_int32(ctx, p->padding_w));
+    loom_store(bytes + 20, loom_int32(ctx, p->padding_h));
+    loom_store(bytes + 24, loom_int32(ctx, p->dilation_w));
+    loom_store(bytes + 28, loom_int32(ctx, p->dilation_h));
+  }
+  {
+    uint8_t *const bytes = loom_uniform(r, 9, 12);
+    loom_store(bytes + 0, loom_int32(ctx, span_w));
+    loom_store(bytes + 4, loom_int32(ctx, span_h));
+    loom_store(bytes + 8, loom_int32(ctx, loom_align_up(ctx, loom_floor_div(ctx, p->in_c, p->groups), 4)));
+  }
+  {
+    uint8_t *const bytes = loom_uniform(r, 10, 12);
+    loom_store(bytes + 0, loom_float32(p->activation_a));
+    loom_store(bytes + 4, loom_float32(p->activation_b));
+    loom_store(bytes + 8, loom_float32(p->residual_alpha));
+  }
+  r->global_size[0] = loom_uint32(ctx, loom_ceil_div(ctx, out_w, side));
+  r->global_size[1] = loom_uint32(ctx, loom_ceil_div(ctx, out_h, side));
+  r->global_size[2] = loom_uint32(ctx, loom_ceil_div(ctx, out_c4, side));
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  if (tile == 1 /* 2x2 */) {
+    local_width_channel_square(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  else {
+    local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("conv2d", r, d, 0, 0, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_w);
+  r->out_extent[1] = loom_uint32(ctx, out_h);
+  r->out_extent[2] = loom_uint32(ctx, out_c4);
+  return ctx->error ? loom_refuse(error, "conv2d: an integer overflowed or was divided by zero") : 1;
+}
+
+static uint32_t pick_conv_transpose2d(
+    const shaderloom_conv2d_problem *p, const shaderloom_device *d, int64_t span_h, int64_t span_w, int64_t out_h, int64_t out_w, int64_t out_c4,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const int weight_storage = loom_max(loom_mul(ctx, p->kernel_w, loom_align_up(ctx, p->in_c, 4)), loom_mul(ctx, p->kernel_h, out_c4)) <= d->max_texture_2d ? 0 /* texture2d */ : 1 /* vec4_buffer */;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV_TRANSPOSE2D_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_CONV_TRANSPOSE2D_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV_TRANSPOSE2D_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_CONV_TRANSPOSE2D_WBUF_HALF;
+  }
+  r->spec_count = 3;
+  loom_spec(r, 3, p->has_activation ? 1u : 0u);
+  loom_spec(r, 4, (uint32_t)(p->activation_op));
+  loom_spec(r, 5, p->has_residual ? 1u : 0u);
+  loom_spec(r, 6, p->has_scale ? 1u : 0u);
+  loom_spec(r, 7, (uint32_t)(p->residual_op));
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  loom_operand(r, 2, SHADERLOOM_SLOT_WEIGHT);
+  loom_operand(r, 3, SHADERLOOM_SLOT_BIAS);
+  loom_operand(r, 4, p->has_residual ? SHADERLOOM_SLOT_RESIDUAL : SHADERLOOM_SLOT_IN);
+  loom_operand(r, 5, p->has_scale ? SHADERLOOM_SLOT_SCALE : SHADERLOOM_SLOT_BIAS);
+  r->push_constant_size = 0;
+  {
+    uint8_t *const bytes = loom_uniform(r, 6, 16);
+    loom_store(bytes + 0, loom_int32(ctx, out_w));
+    loom_store(bytes + 4, loom_int32(ctx, out_h));
+    loom_store(bytes + 8, loom_int32(ctx, out_c4));
+    loom_store(bytes + 12, loom_int32(ctx, p->out_c));
+  }
+  {
+    uint8_t *const bytes = loom_uniform(r, 7, 16);
+    loom_store(bytes + 0, loom_int32(ctx, p->in_w));
+    loom_store(bytes + 4, loom_int32(ctx, p->in_h));
+    loom_store(bytes + 8, loom_int32(ctx, p->in_c));
+    loom_store(bytes + 12, loom_int32(ctx, p->in_n));
+  }
+  {
+    uint8_t *const bytes = loom_uniform(r, 8, 32);
+    loom_store(bytes + 0, loom_int32(ctx, p->kernel_w));
+    loom_store(bytes + 4, loom_int32(ctx, p->kernel_h));
+    loom_store(bytes + 8, loom_int32(ctx, p->stride_w));
+    loom_store(bytes + 12, loom_int32(ctx, p->stride_h));
+    loom_store(bytes + 16, loom_int32(ctx, p->padding_w));
+    loom_store(bytes + 20, loom_int32(ctx, p->padding_h));
+    loom_store(bytes + 24, loom_int32(ctx, p->dilation_w));
+    loom_store(bytes + 28, loom_int32(ctx, p->dilation_h));
+  }
+  {
+    uint8_t *const bytes = loom_uniform(r, 9, 12);
+    loom_store(bytes + 0, loom_int32(ctx, span_w));
+    loom_store(bytes + 4, loom_int32(ctx, span_h));
+    loom_store(bytes + 8, loom_int32(ctx, loom_align_up(ctx, loom_floor_div(ctx, p->in_c, p->groups), 4)));
+  }
+  {
+    uint8_t *const bytes = loom_uniform(r, 10, 12);
+    loom_store(bytes + 0, loom_float32(p->activation_a));
+    loom_store(bytes + 4, loom_float32(p->activation_b));
+    loom_store(bytes + 8, loom_float32(p->residual_alpha));
+  }
+  r->global_size[0] = loom_uint32(ctx, out_w);
+  r->global_size[1] = loom_uint32(ctx, out_h);
+  r->global_size[2] = loom_uint32(ctx, out_c4);
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  {
+    local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("conv2d", r, d, 0, 0, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_w);
+  r->out_extent[1] = loom_uint32(ctx, out_h);
+  r->out_extent[2] = loom_uint32(ctx, out_c4);
   return ctx->error ? loom_refuse(error, "conv2d: an integer overflowed or was divided by zero") : 1;
 }
 
@@ -770,6 +1385,12 @@ void shaderloom_default_conv2d(shaderloom_conv2d_problem *problem) {
   problem->activation_op = SHADERLOOM_ACTIVATION_OP_CLAMP;
   problem->activation_a = 0.0;
   problem->activation_b = 0.0;
+  problem->direct_tile = SHADERLOOM_DIRECT_TILE_AUTO;
+  problem->b1x1 = false;
+  problem->force_scratch = false;
+  problem->scratch = SHADERLOOM_SCRATCH_FORM_TEXTURE2D;
+  problem->band_rows = 0;
+  problem->band_count = 0;
   problem->route = SHADERLOOM_CONV2D_ROUTE_AUTO;
 }
 
@@ -790,7 +1411,13 @@ uint32_t shaderloom_pick_conv2d(const shaderloom_conv2d_problem *p, const shader
   if (p->activation_op != SHADERLOOM_ACTIVATION_OP_CLAMP && p->activation_op != SHADERLOOM_ACTIVATION_OP_RELU && p->activation_op != SHADERLOOM_ACTIVATION_OP_LEAKY_RELU) {
     return loom_refuse(error, "conv2d: activation_op has no such value");
   }
-  if (p->route != SHADERLOOM_CONV2D_ROUTE_AUTO && p->route != SHADERLOOM_CONV2D_ROUTE_POINTWISE) {
+  if (p->direct_tile != SHADERLOOM_DIRECT_TILE_AUTO && p->direct_tile != SHADERLOOM_DIRECT_TILE_ONE && p->direct_tile != SHADERLOOM_DIRECT_TILE_TWO) {
+    return loom_refuse(error, "conv2d: direct_tile has no such value");
+  }
+  if (p->scratch != SHADERLOOM_SCRATCH_FORM_TEXTURE2D && p->scratch != SHADERLOOM_SCRATCH_FORM_TEXTURE3D && p->scratch != SHADERLOOM_SCRATCH_FORM_VEC4_BUFFER) {
+    return loom_refuse(error, "conv2d: scratch has no such value");
+  }
+  if (p->route != SHADERLOOM_CONV2D_ROUTE_AUTO && p->route != SHADERLOOM_CONV2D_ROUTE_TRANSPOSED && p->route != SHADERLOOM_CONV2D_ROUTE_DEPTHWISE_TILE && p->route != SHADERLOOM_CONV2D_ROUTE_DEPTHWISE && p->route != SHADERLOOM_CONV2D_ROUTE_POINTWISE && p->route != SHADERLOOM_CONV2D_ROUTE_IM2COL && p->route != SHADERLOOM_CONV2D_ROUTE_DIRECT) {
     return loom_refuse(error, "conv2d: route has no such value");
   }
   {
@@ -962,6 +1589,46 @@ uint32_t shaderloom_pick_conv2d(const shaderloom_conv2d_problem *p, const shader
   if (ctx->error) {
     return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
   }
+  const int64_t out_c4 = loom_ceil_div(ctx, p->out_c, 4);
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  const bool depthwise = p->in_c == p->groups && p->out_c == p->groups && !p->transposed;
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  const int64_t k4_total = loom_mul(ctx, loom_mul(ctx, p->kernel_h, p->kernel_w), loom_ceil_div(ctx, p->in_c, 4));
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  const int64_t row_bytes = loom_mul(ctx, loom_mul(ctx, loom_max(1, out_w), k4_total), p->dtype == SHADERLOOM_DATA_TYPE_HALF ? 8 : 16);
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  const int64_t band = p->band_rows > 0 ? p->band_rows : loom_max(1, loom_min(loom_floor_div(ctx, 16777216, row_bytes), out_h));
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  const int64_t bands = p->band_count > 0 ? p->band_count : loom_ceil_div(ctx, out_h, band);
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  const bool fits_2d = loom_max(k4_total, loom_mul(ctx, band, out_w)) <= d->max_texture_2d;
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  const bool fits_3d = loom_max(loom_max(out_w, band), k4_total) <= d->max_texture_3d;
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  const shaderloom_scratch_form scratch_form = p->force_scratch ? p->scratch : d->device_class == SHADERLOOM_DEVICE_CLASS_MALI ? SHADERLOOM_SCRATCH_FORM_VEC4_BUFFER : fits_2d ? SHADERLOOM_SCRATCH_FORM_TEXTURE2D : fits_3d ? SHADERLOOM_SCRATCH_FORM_TEXTURE3D : SHADERLOOM_SCRATCH_FORM_VEC4_BUFFER;
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
+  const bool large_output = loom_mul(ctx, loom_mul(ctx, loom_ceil_div(ctx, out_w, 2), loom_ceil_div(ctx, out_h, 2)), loom_ceil_div(ctx, p->out_c, 8)) >= 4096;
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+  }
   {
     const bool holds = loom_min(out_h, out_w) >= 1;
     if (ctx->error) {
@@ -969,6 +1636,16 @@ uint32_t shaderloom_pick_conv2d(const shaderloom_conv2d_problem *p, const shader
     }
     if (!holds) {
       snprintf(error->message, sizeof(error->message), "the output is empty: %" PRId64 " x %" PRId64 "", (int64_t)out_h, (int64_t)out_w);
+      return 0;
+    }
+  }
+  {
+    const bool holds = p->band_rows >= 0 && p->band_count >= 0;
+    if (ctx->error) {
+      return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "a band is negative: %" PRId64 " rows, %" PRId64 " bands", (int64_t)p->band_rows, (int64_t)p->band_count);
       return 0;
     }
   }
@@ -982,8 +1659,110 @@ uint32_t shaderloom_pick_conv2d(const shaderloom_conv2d_problem *p, const shader
       return 0;
     }
   }
+  if (p->route == SHADERLOOM_CONV2D_ROUTE_AUTO || p->route == SHADERLOOM_CONV2D_ROUTE_TRANSPOSED) {
+    const bool legal = p->transposed;
+    if (ctx->error) {
+      return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_CONV2D_ROUTE_TRANSPOSED || (true);
+      if (ctx->error) {
+        return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "conv2d: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_conv_transpose2d(p, d, span_h, span_w, out_h, out_w, out_c4, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_CONV2D_ROUTE_TRANSPOSED) {
+      return loom_refuse(error, "conv2d: route transposed is not possible: it needs transposed");
+    }
+  }
+  if (p->route == SHADERLOOM_CONV2D_ROUTE_AUTO || p->route == SHADERLOOM_CONV2D_ROUTE_DEPTHWISE_TILE) {
+    const bool legal = depthwise && p->kernel_h == p->kernel_w && (p->kernel_h == 3 || p->kernel_h == 5);
+    if (ctx->error) {
+      return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_CONV2D_ROUTE_DEPTHWISE_TILE || (true);
+      if (ctx->error) {
+        return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "conv2d: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_conv2d_dw_output_tile(p, d, span_h, span_w, out_h, out_w, out_c4, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_CONV2D_ROUTE_DEPTHWISE_TILE) {
+      return loom_refuse(error, "conv2d: route depthwise_tile is not possible: it needs depthwise and kernel_h == kernel_w and kernel_h in (3, 5)");
+    }
+  }
+  if (p->route == SHADERLOOM_CONV2D_ROUTE_AUTO || p->route == SHADERLOOM_CONV2D_ROUTE_DEPTHWISE) {
+    const bool legal = depthwise;
+    if (ctx->error) {
+      return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_CONV2D_ROUTE_DEPTHWISE || (true);
+      if (ctx->error) {
+        return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "conv2d: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_conv2d_dw(p, d, span_h, span_w, out_h, out_w, out_c4, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_CONV2D_ROUTE_DEPTHWISE) {
+      return loom_refuse(error, "conv2d: route depthwise is not possible: it needs depthwise");
+    }
+  }
   if (p->route == SHADERLOOM_CONV2D_ROUTE_AUTO || p->route == SHADERLOOM_CONV2D_ROUTE_POINTWISE) {
-    const bool legal = p->kernel_h == 1 && p->kernel_w == 1 && p->groups == 1 && !p->transposed && loom_align_up(ctx, p->out_c, 4) <= d->max_texture_2d && loom_ceil_div(ctx, p->in_c, 4) <= d->max_texture_2d;
+    const bool legal = p->kernel_h == 1 && p->kernel_w == 1 && p->groups == 1 && !p->transposed;
     if (ctx->error) {
       return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
     }
@@ -1005,7 +1784,7 @@ uint32_t shaderloom_pick_conv2d(const shaderloom_conv2d_problem *p, const shader
           return 0;
         }
         for (repetition = 0; repetition < count; ++repetition) {
-          if (!pick_conv2d_pw_tiled(p, d, out_h, out_w, n < capacity ? &records[n] : &scratch, error)) {
+          if (!pick_conv2d_pw_tiled(p, d, out_h, out_w, out_c4, n < capacity ? &records[n] : &scratch, error)) {
             return 0;
           }
           ++n;
@@ -1013,37 +1792,536 @@ uint32_t shaderloom_pick_conv2d(const shaderloom_conv2d_problem *p, const shader
         return n;
       }
     } else if (p->route == SHADERLOOM_CONV2D_ROUTE_POINTWISE) {
-      return loom_refuse(error, "conv2d: route pointwise is not possible: it needs kernel_h == 1 and kernel_w == 1 and groups == 1 and not transposed and align_up(out_c, 4) <= max_texture_2d and ceil_div(in_c, 4) <= max_texture_2d");
+      return loom_refuse(error, "conv2d: route pointwise is not possible: it needs kernel_h == 1 and kernel_w == 1 and groups == 1 and not transposed");
+    }
+  }
+  if (p->route == SHADERLOOM_CONV2D_ROUTE_AUTO || p->route == SHADERLOOM_CONV2D_ROUTE_IM2COL) {
+    const bool legal = p->groups == 1 && !p->transposed && (scratch_form != SHADERLOOM_SCRATCH_FORM_TEXTURE2D || fits_2d) && (scratch_form != SHADERLOOM_SCRATCH_FORM_TEXTURE3D || fits_3d);
+    if (ctx->error) {
+      return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_CONV2D_ROUTE_IM2COL || (loom_max(p->dilation_h, p->dilation_w) == 1 && (d->device_class == SHADERLOOM_DEVICE_CLASS_MALI || p->out_c >= 128));
+      if (ctx->error) {
+        return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = bands;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "conv2d: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_conv2d_im2col(p, d, out_h, out_w, k4_total, band, scratch_form, repetition, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+          if (!pick_conv2d_gemm(p, d, out_h, out_w, out_c4, k4_total, band, scratch_form, repetition, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_CONV2D_ROUTE_IM2COL) {
+      return loom_refuse(error, "conv2d: route im2col is not possible: it needs groups == 1 and not transposed and (scratch_form != 'texture2d' or fits_2d) and (scratch_form != 'texture3d' or fits_3d)");
+    }
+  }
+  if (p->route == SHADERLOOM_CONV2D_ROUTE_AUTO || p->route == SHADERLOOM_CONV2D_ROUTE_DIRECT) {
+    const bool legal = !p->transposed;
+    if (ctx->error) {
+      return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_CONV2D_ROUTE_DIRECT || (true);
+      if (ctx->error) {
+        return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "conv2d: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "conv2d: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_conv2d_tiled(p, d, span_h, span_w, out_h, out_w, out_c4, large_output, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_CONV2D_ROUTE_DIRECT) {
+      return loom_refuse(error, "conv2d: route direct is not possible: it needs not transposed");
     }
   }
   return loom_refuse(error, "conv2d: no route takes this problem");
 }
 
-static uint32_t pick_linear_prepack_weights(
-    const shaderloom_linear_prepack_weights_problem *p, const shaderloom_device *d,
+static uint32_t pick_conv2d_dw_prepack_weights(
+    const shaderloom_conv2d_dw_prepack_weights_problem *p, const shaderloom_device *d, int64_t packed_w, int64_t packed_h,
     shaderloom_dispatch *r, shaderloom_error *error) {
   loom_ctx context = {0};
   loom_ctx *const ctx = &context;
+  const shaderloom_packed_form out_storage = p->packed_form;
   (void)p;
   memset(r, 0, sizeof(*r));
-  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT) {
-    r->shader = SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_FLOAT;
-  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF) {
-    r->shader = SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_HALF;
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == SHADERLOOM_PACKED_FORM_TEXTURE2D) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_PREPACK_WEIGHTS_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == SHADERLOOM_PACKED_FORM_TEXTURE2D) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_PREPACK_WEIGHTS_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == SHADERLOOM_PACKED_FORM_VEC4_BUFFER) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_PREPACK_WEIGHTS_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == SHADERLOOM_PACKED_FORM_VEC4_BUFFER) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_DW_PREPACK_WEIGHTS_WBUF_HALF;
   }
   r->spec_count = 3;
   loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
   loom_operand(r, 1, SHADERLOOM_SLOT_IN);
-  r->push_constant_size = 8;
+  r->push_constant_size = 16;
   loom_store(r->push_constants + 0, loom_int32(ctx, p->weight_n));
-  loom_store(r->push_constants + 4, loom_int32(ctx, p->weight_k));
-  r->global_size[0] = loom_uint32(ctx, loom_align_up(ctx, p->weight_n, 4));
-  r->global_size[1] = loom_uint32(ctx, loom_ceil_div(ctx, p->weight_k, 4));
+  loom_store(r->push_constants + 4, loom_int32(ctx, p->weight_c));
+  loom_store(r->push_constants + 8, loom_int32(ctx, p->weight_h));
+  loom_store(r->push_constants + 12, loom_int32(ctx, p->weight_w));
+  r->global_size[0] = loom_uint32(ctx, packed_w);
+  r->global_size[1] = loom_uint32(ctx, packed_h);
+  r->global_size[2] = loom_uint32(ctx, 1);
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d_dw_prepack_weights: an integer overflowed or was divided by zero");
+  }
+  {
+    local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d_dw_prepack_weights: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("conv2d_dw_prepack_weights", r, d, 0, 0, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, p->packed_form == SHADERLOOM_PACKED_FORM_TEXTURE2D ? packed_w : loom_mul(ctx, packed_w, packed_h));
+  r->out_extent[1] = loom_uint32(ctx, p->packed_form == SHADERLOOM_PACKED_FORM_TEXTURE2D ? packed_h : 1);
+  r->out_extent[2] = loom_uint32(ctx, 1);
+  return ctx->error ? loom_refuse(error, "conv2d_dw_prepack_weights: an integer overflowed or was divided by zero") : 1;
+}
+
+void shaderloom_default_conv2d_dw_prepack_weights(shaderloom_conv2d_dw_prepack_weights_problem *problem) {
+  memset(problem, 0, sizeof(*problem));
+  problem->dtype = SHADERLOOM_DATA_TYPE_FLOAT;
+  problem->packed_form = SHADERLOOM_PACKED_FORM_TEXTURE2D;
+  problem->route = SHADERLOOM_CONV2D_DW_PREPACK_WEIGHTS_ROUTE_AUTO;
+}
+
+uint32_t shaderloom_pick_conv2d_dw_prepack_weights(const shaderloom_conv2d_dw_prepack_weights_problem *p, const shaderloom_device *d,
+                  shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  shaderloom_dispatch scratch;
+  if (d->device_class != SHADERLOOM_DEVICE_CLASS_OTHER && d->device_class != SHADERLOOM_DEVICE_CLASS_ADRENO && d->device_class != SHADERLOOM_DEVICE_CLASS_MALI && d->device_class != SHADERLOOM_DEVICE_CLASS_NVIDIA && d->device_class != SHADERLOOM_DEVICE_CLASS_AMD && d->device_class != SHADERLOOM_DEVICE_CLASS_INTEL && d->device_class != SHADERLOOM_DEVICE_CLASS_SOFTWARE) {
+    return loom_refuse(error, "conv2d_dw_prepack_weights: device_class has no such value");
+  }
+  if (p->dtype != SHADERLOOM_DATA_TYPE_FLOAT && p->dtype != SHADERLOOM_DATA_TYPE_HALF) {
+    return loom_refuse(error, "conv2d_dw_prepack_weights: dtype has no such value");
+  }
+  if (p->packed_form != SHADERLOOM_PACKED_FORM_TEXTURE2D && p->packed_form != SHADERLOOM_PACKED_FORM_VEC4_BUFFER) {
+    return loom_refuse(error, "conv2d_dw_prepack_weights: packed_form has no such value");
+  }
+  if (p->route != SHADERLOOM_CONV2D_DW_PREPACK_WEIGHTS_ROUTE_AUTO && p->route != SHADERLOOM_CONV2D_DW_PREPACK_WEIGHTS_ROUTE_PREPACK) {
+    return loom_refuse(error, "conv2d_dw_prepack_weights: route has no such value");
+  }
+  {
+    const bool holds = loom_min(loom_min(loom_min(p->weight_n, p->weight_c), p->weight_h), p->weight_w) >= 1;
+    if (ctx->error) {
+      return loom_refuse(error, "conv2d_dw_prepack_weights: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "the weight is empty: %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 "", (int64_t)p->weight_n, (int64_t)p->weight_c, (int64_t)p->weight_h, (int64_t)p->weight_w);
+      return 0;
+    }
+  }
+  {
+    const bool holds = p->weight_c == 1;
+    if (ctx->error) {
+      return loom_refuse(error, "conv2d_dw_prepack_weights: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "a depthwise weight has one channel a group, not %" PRId64 "", (int64_t)p->weight_c);
+      return 0;
+    }
+  }
+  const int64_t packed_w = loom_mul(ctx, p->weight_h, p->weight_w);
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d_dw_prepack_weights: an integer overflowed or was divided by zero");
+  }
+  const int64_t packed_h = loom_ceil_div(ctx, p->weight_n, 4);
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d_dw_prepack_weights: an integer overflowed or was divided by zero");
+  }
+  {
+    const bool holds = p->packed_form != SHADERLOOM_PACKED_FORM_TEXTURE2D || loom_max(packed_w, packed_h) <= d->max_texture_2d;
+    if (ctx->error) {
+      return loom_refuse(error, "conv2d_dw_prepack_weights: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "a packed weight of %" PRId64 " x %" PRId64 " texels exceeds the device limit %" PRId64 "", (int64_t)packed_w, (int64_t)packed_h, (int64_t)d->max_texture_2d);
+      return 0;
+    }
+  }
+  if (p->route == SHADERLOOM_CONV2D_DW_PREPACK_WEIGHTS_ROUTE_AUTO || p->route == SHADERLOOM_CONV2D_DW_PREPACK_WEIGHTS_ROUTE_PREPACK) {
+    const bool legal = true;
+    if (ctx->error) {
+      return loom_refuse(error, "conv2d_dw_prepack_weights: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_CONV2D_DW_PREPACK_WEIGHTS_ROUTE_PREPACK || (true);
+      if (ctx->error) {
+        return loom_refuse(error, "conv2d_dw_prepack_weights: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "conv2d_dw_prepack_weights: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "conv2d_dw_prepack_weights: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_conv2d_dw_prepack_weights(p, d, packed_w, packed_h, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_CONV2D_DW_PREPACK_WEIGHTS_ROUTE_PREPACK) {
+      return loom_refuse(error, "conv2d_dw_prepack_weights: route prepack is not possible: it needs True");
+    }
+  }
+  return loom_refuse(error, "conv2d_dw_prepack_weights: no route takes this problem");
+}
+
+static uint32_t pick_conv2d_prepack_weights(
+    const shaderloom_conv2d_prepack_weights_problem *p, const shaderloom_device *d, int64_t packed_w, int64_t packed_h,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const shaderloom_packed_form out_storage = p->packed_form;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == SHADERLOOM_PACKED_FORM_TEXTURE2D) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_PREPACK_WEIGHTS_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == SHADERLOOM_PACKED_FORM_TEXTURE2D) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_PREPACK_WEIGHTS_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == SHADERLOOM_PACKED_FORM_VEC4_BUFFER) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_PREPACK_WEIGHTS_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == SHADERLOOM_PACKED_FORM_VEC4_BUFFER) {
+    r->shader = SHADERLOOM_SHADER_CONV2D_PREPACK_WEIGHTS_WBUF_HALF;
+  }
+  r->spec_count = 3;
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  r->push_constant_size = 16;
+  loom_store(r->push_constants + 0, loom_int32(ctx, p->weight_n));
+  loom_store(r->push_constants + 4, loom_int32(ctx, p->weight_c));
+  loom_store(r->push_constants + 8, loom_int32(ctx, p->weight_h));
+  loom_store(r->push_constants + 12, loom_int32(ctx, p->weight_w));
+  r->global_size[0] = loom_uint32(ctx, packed_w);
+  r->global_size[1] = loom_uint32(ctx, packed_h);
+  r->global_size[2] = loom_uint32(ctx, 1);
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d_prepack_weights: an integer overflowed or was divided by zero");
+  }
+  {
+    local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d_prepack_weights: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("conv2d_prepack_weights", r, d, 0, 0, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, p->packed_form == SHADERLOOM_PACKED_FORM_TEXTURE2D ? packed_w : loom_mul(ctx, packed_w, packed_h));
+  r->out_extent[1] = loom_uint32(ctx, p->packed_form == SHADERLOOM_PACKED_FORM_TEXTURE2D ? packed_h : 1);
+  r->out_extent[2] = loom_uint32(ctx, 1);
+  return ctx->error ? loom_refuse(error, "conv2d_prepack_weights: an integer overflowed or was divided by zero") : 1;
+}
+
+void shaderloom_default_conv2d_prepack_weights(shaderloom_conv2d_prepack_weights_problem *problem) {
+  memset(problem, 0, sizeof(*problem));
+  problem->dtype = SHADERLOOM_DATA_TYPE_FLOAT;
+  problem->packed_form = SHADERLOOM_PACKED_FORM_TEXTURE2D;
+  problem->route = SHADERLOOM_CONV2D_PREPACK_WEIGHTS_ROUTE_AUTO;
+}
+
+uint32_t shaderloom_pick_conv2d_prepack_weights(const shaderloom_conv2d_prepack_weights_problem *p, const shaderloom_device *d,
+                  shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  shaderloom_dispatch scratch;
+  if (d->device_class != SHADERLOOM_DEVICE_CLASS_OTHER && d->device_class != SHADERLOOM_DEVICE_CLASS_ADRENO && d->device_class != SHADERLOOM_DEVICE_CLASS_MALI && d->device_class != SHADERLOOM_DEVICE_CLASS_NVIDIA && d->device_class != SHADERLOOM_DEVICE_CLASS_AMD && d->device_class != SHADERLOOM_DEVICE_CLASS_INTEL && d->device_class != SHADERLOOM_DEVICE_CLASS_SOFTWARE) {
+    return loom_refuse(error, "conv2d_prepack_weights: device_class has no such value");
+  }
+  if (p->dtype != SHADERLOOM_DATA_TYPE_FLOAT && p->dtype != SHADERLOOM_DATA_TYPE_HALF) {
+    return loom_refuse(error, "conv2d_prepack_weights: dtype has no such value");
+  }
+  if (p->packed_form != SHADERLOOM_PACKED_FORM_TEXTURE2D && p->packed_form != SHADERLOOM_PACKED_FORM_VEC4_BUFFER) {
+    return loom_refuse(error, "conv2d_prepack_weights: packed_form has no such value");
+  }
+  if (p->route != SHADERLOOM_CONV2D_PREPACK_WEIGHTS_ROUTE_AUTO && p->route != SHADERLOOM_CONV2D_PREPACK_WEIGHTS_ROUTE_PREPACK) {
+    return loom_refuse(error, "conv2d_prepack_weights: route has no such value");
+  }
+  {
+    const bool holds = loom_min(loom_min(loom_min(p->weight_n, p->weight_c), p->weight_h), p->weight_w) >= 1;
+    if (ctx->error) {
+      return loom_refuse(error, "conv2d_prepack_weights: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "the weight is empty: %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 "", (int64_t)p->weight_n, (int64_t)p->weight_c, (int64_t)p->weight_h, (int64_t)p->weight_w);
+      return 0;
+    }
+  }
+  const int64_t packed_w = loom_mul(ctx, loom_align_up(ctx, p->weight_c, 4), p->weight_w);
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d_prepack_weights: an integer overflowed or was divided by zero");
+  }
+  const int64_t packed_h = loom_mul(ctx, loom_ceil_div(ctx, p->weight_n, 4), p->weight_h);
+  if (ctx->error) {
+    return loom_refuse(error, "conv2d_prepack_weights: an integer overflowed or was divided by zero");
+  }
+  {
+    const bool holds = p->packed_form != SHADERLOOM_PACKED_FORM_TEXTURE2D || loom_max(packed_w, packed_h) <= d->max_texture_2d;
+    if (ctx->error) {
+      return loom_refuse(error, "conv2d_prepack_weights: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "a packed weight of %" PRId64 " x %" PRId64 " texels exceeds the device limit %" PRId64 "", (int64_t)packed_w, (int64_t)packed_h, (int64_t)d->max_texture_2d);
+      return 0;
+    }
+  }
+  if (p->route == SHADERLOOM_CONV2D_PREPACK_WEIGHTS_ROUTE_AUTO || p->route == SHADERLOOM_CONV2D_PREPACK_WEIGHTS_ROUTE_PREPACK) {
+    const bool legal = true;
+    if (ctx->error) {
+      return loom_refuse(error, "conv2d_prepack_weights: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_CONV2D_PREPACK_WEIGHTS_ROUTE_PREPACK || (true);
+      if (ctx->error) {
+        return loom_refuse(error, "conv2d_prepack_weights: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "conv2d_prepack_weights: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "conv2d_prepack_weights: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_conv2d_prepack_weights(p, d, packed_w, packed_h, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_CONV2D_PREPACK_WEIGHTS_ROUTE_PREPACK) {
+      return loom_refuse(error, "conv2d_prepack_weights: route prepack is not possible: it needs True");
+    }
+  }
+  return loom_refuse(error, "conv2d_prepack_weights: no route takes this problem");
+}
+
+static uint32_t pick_conv_transpose2d_prepack_weights(
+    const shaderloom_conv_transpose2d_prepack_weights_problem *p, const shaderloom_device *d, int64_t packed_w, int64_t packed_h,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const shaderloom_packed_form out_storage = p->packed_form;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == SHADERLOOM_PACKED_FORM_TEXTURE2D) {
+    r->shader = SHADERLOOM_SHADER_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == SHADERLOOM_PACKED_FORM_TEXTURE2D) {
+    r->shader = SHADERLOOM_SHADER_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == SHADERLOOM_PACKED_FORM_VEC4_BUFFER) {
+    r->shader = SHADERLOOM_SHADER_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == SHADERLOOM_PACKED_FORM_VEC4_BUFFER) {
+    r->shader = SHADERLOOM_SHADER_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_WBUF_HALF;
+  }
+  r->spec_count = 3;
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  r->push_constant_size = 16;
+  loom_store(r->push_constants + 0, loom_int32(ctx, p->weight_n));
+  loom_store(r->push_constants + 4, loom_int32(ctx, p->weight_c));
+  loom_store(r->push_constants + 8, loom_int32(ctx, p->weight_h));
+  loom_store(r->push_constants + 12, loom_int32(ctx, p->weight_w));
+  r->global_size[0] = loom_uint32(ctx, packed_w);
+  r->global_size[1] = loom_uint32(ctx, packed_h);
+  r->global_size[2] = loom_uint32(ctx, 1);
+  if (ctx->error) {
+    return loom_refuse(error, "conv_transpose2d_prepack_weights: an integer overflowed or was divided by zero");
+  }
+  {
+    local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "conv_transpose2d_prepack_weights: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("conv_transpose2d_prepack_weights", r, d, 0, 0, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, p->packed_form == SHADERLOOM_PACKED_FORM_TEXTURE2D ? packed_w : loom_mul(ctx, packed_w, packed_h));
+  r->out_extent[1] = loom_uint32(ctx, p->packed_form == SHADERLOOM_PACKED_FORM_TEXTURE2D ? packed_h : 1);
+  r->out_extent[2] = loom_uint32(ctx, 1);
+  return ctx->error ? loom_refuse(error, "conv_transpose2d_prepack_weights: an integer overflowed or was divided by zero") : 1;
+}
+
+void shaderloom_default_conv_transpose2d_prepack_weights(shaderloom_conv_transpose2d_prepack_weights_problem *problem) {
+  memset(problem, 0, sizeof(*problem));
+  problem->dtype = SHADERLOOM_DATA_TYPE_FLOAT;
+  problem->packed_form = SHADERLOOM_PACKED_FORM_TEXTURE2D;
+  problem->route = SHADERLOOM_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_ROUTE_AUTO;
+}
+
+uint32_t shaderloom_pick_conv_transpose2d_prepack_weights(const shaderloom_conv_transpose2d_prepack_weights_problem *p, const shaderloom_device *d,
+                  shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  shaderloom_dispatch scratch;
+  if (d->device_class != SHADERLOOM_DEVICE_CLASS_OTHER && d->device_class != SHADERLOOM_DEVICE_CLASS_ADRENO && d->device_class != SHADERLOOM_DEVICE_CLASS_MALI && d->device_class != SHADERLOOM_DEVICE_CLASS_NVIDIA && d->device_class != SHADERLOOM_DEVICE_CLASS_AMD && d->device_class != SHADERLOOM_DEVICE_CLASS_INTEL && d->device_class != SHADERLOOM_DEVICE_CLASS_SOFTWARE) {
+    return loom_refuse(error, "conv_transpose2d_prepack_weights: device_class has no such value");
+  }
+  if (p->dtype != SHADERLOOM_DATA_TYPE_FLOAT && p->dtype != SHADERLOOM_DATA_TYPE_HALF) {
+    return loom_refuse(error, "conv_transpose2d_prepack_weights: dtype has no such value");
+  }
+  if (p->packed_form != SHADERLOOM_PACKED_FORM_TEXTURE2D && p->packed_form != SHADERLOOM_PACKED_FORM_VEC4_BUFFER) {
+    return loom_refuse(error, "conv_transpose2d_prepack_weights: packed_form has no such value");
+  }
+  if (p->route != SHADERLOOM_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_ROUTE_AUTO && p->route != SHADERLOOM_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_ROUTE_PREPACK) {
+    return loom_refuse(error, "conv_transpose2d_prepack_weights: route has no such value");
+  }
+  {
+    const bool holds = loom_min(loom_min(loom_min(p->weight_n, p->weight_c), p->weight_h), p->weight_w) >= 1;
+    if (ctx->error) {
+      return loom_refuse(error, "conv_transpose2d_prepack_weights: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "the weight is empty: %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 "", (int64_t)p->weight_n, (int64_t)p->weight_c, (int64_t)p->weight_h, (int64_t)p->weight_w);
+      return 0;
+    }
+  }
+  const int64_t packed_w = loom_mul(ctx, p->weight_w, loom_align_up(ctx, p->weight_n, 4));
+  if (ctx->error) {
+    return loom_refuse(error, "conv_transpose2d_prepack_weights: an integer overflowed or was divided by zero");
+  }
+  const int64_t packed_h = loom_mul(ctx, loom_ceil_div(ctx, p->weight_c, 4), p->weight_h);
+  if (ctx->error) {
+    return loom_refuse(error, "conv_transpose2d_prepack_weights: an integer overflowed or was divided by zero");
+  }
+  {
+    const bool holds = p->packed_form != SHADERLOOM_PACKED_FORM_TEXTURE2D || loom_max(packed_w, packed_h) <= d->max_texture_2d;
+    if (ctx->error) {
+      return loom_refuse(error, "conv_transpose2d_prepack_weights: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "a packed weight of %" PRId64 " x %" PRId64 " texels exceeds the device limit %" PRId64 "", (int64_t)packed_w, (int64_t)packed_h, (int64_t)d->max_texture_2d);
+      return 0;
+    }
+  }
+  if (p->route == SHADERLOOM_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_ROUTE_AUTO || p->route == SHADERLOOM_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_ROUTE_PREPACK) {
+    const bool legal = true;
+    if (ctx->error) {
+      return loom_refuse(error, "conv_transpose2d_prepack_weights: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_ROUTE_PREPACK || (true);
+      if (ctx->error) {
+        return loom_refuse(error, "conv_transpose2d_prepack_weights: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "conv_transpose2d_prepack_weights: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "conv_transpose2d_prepack_weights: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_conv_transpose2d_prepack_weights(p, d, packed_w, packed_h, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_ROUTE_PREPACK) {
+      return loom_refuse(error, "conv_transpose2d_prepack_weights: route prepack is not possible: it needs True");
+    }
+  }
+  return loom_refuse(error, "conv_transpose2d_prepack_weights: no route takes this problem");
+}
+
+static uint32_t pick_linear_prepack_weights(
+    const shaderloom_linear_prepack_weights_problem *p, const shaderloom_device *d, int64_t packed_w, int64_t packed_h,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const shaderloom_packed_form out_storage = p->packed_form;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == SHADERLOOM_PACKED_FORM_TEXTURE2D) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == SHADERLOOM_PACKED_FORM_TEXTURE2D) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == SHADERLOOM_PACKED_FORM_VEC4_BUFFER) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == SHADERLOOM_PACKED_FORM_VEC4_BUFFER) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_WBUF_HALF;
+  }
+  r->spec_count = 3;
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  r->push_constant_size = 16;
+  loom_store(r->push_constants + 0, loom_int32(ctx, p->weight_n));
+  loom_store(r->push_constants + 4, loom_int32(ctx, p->weight_c));
+  loom_store(r->push_constants + 8, loom_int32(ctx, p->weight_h));
+  loom_store(r->push_constants + 12, loom_int32(ctx, p->weight_w));
+  r->global_size[0] = loom_uint32(ctx, packed_w);
+  r->global_size[1] = loom_uint32(ctx, packed_h);
   r->global_size[2] = loom_uint32(ctx, 1);
   if (ctx->error) {
     return loom_refuse(error, "linear_prepack_weights: an integer overflowed or was divided by zero");
   }
-  local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  {
+    local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
   if (ctx->error) {
     return loom_refuse(error, "linear_prepack_weights: an integer overflowed or was divided by zero");
   }
@@ -1051,8 +2329,8 @@ static uint32_t pick_linear_prepack_weights(
   if (!loom_grid("linear_prepack_weights", r, d, 0, 0, error)) {
     return 0;
   }
-  r->out_extent[0] = loom_uint32(ctx, loom_align_up(ctx, p->weight_n, 4));
-  r->out_extent[1] = loom_uint32(ctx, loom_ceil_div(ctx, p->weight_k, 4));
+  r->out_extent[0] = loom_uint32(ctx, p->packed_form == SHADERLOOM_PACKED_FORM_TEXTURE2D ? packed_w : loom_mul(ctx, packed_w, packed_h));
+  r->out_extent[1] = loom_uint32(ctx, p->packed_form == SHADERLOOM_PACKED_FORM_TEXTURE2D ? packed_h : 1);
   r->out_extent[2] = loom_uint32(ctx, 1);
   return ctx->error ? loom_refuse(error, "linear_prepack_weights: an integer overflowed or was divided by zero") : 1;
 }
@@ -1060,6 +2338,7 @@ static uint32_t pick_linear_prepack_weights(
 void shaderloom_default_linear_prepack_weights(shaderloom_linear_prepack_weights_problem *problem) {
   memset(problem, 0, sizeof(*problem));
   problem->dtype = SHADERLOOM_DATA_TYPE_FLOAT;
+  problem->packed_form = SHADERLOOM_PACKED_FORM_TEXTURE2D;
   problem->route = SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_AUTO;
 }
 
@@ -1074,36 +2353,47 @@ uint32_t shaderloom_pick_linear_prepack_weights(const shaderloom_linear_prepack_
   if (p->dtype != SHADERLOOM_DATA_TYPE_FLOAT && p->dtype != SHADERLOOM_DATA_TYPE_HALF) {
     return loom_refuse(error, "linear_prepack_weights: dtype has no such value");
   }
-  if (p->route != SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_AUTO && p->route != SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_TEXTURE2D) {
+  if (p->packed_form != SHADERLOOM_PACKED_FORM_TEXTURE2D && p->packed_form != SHADERLOOM_PACKED_FORM_VEC4_BUFFER) {
+    return loom_refuse(error, "linear_prepack_weights: packed_form has no such value");
+  }
+  if (p->route != SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_AUTO && p->route != SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_PREPACK) {
     return loom_refuse(error, "linear_prepack_weights: route has no such value");
   }
   {
-    const bool holds = loom_min(p->weight_n, p->weight_k) >= 1;
+    const bool holds = loom_min(loom_min(loom_min(p->weight_n, p->weight_c), p->weight_h), p->weight_w) >= 1;
     if (ctx->error) {
       return loom_refuse(error, "linear_prepack_weights: an integer overflowed or was divided by zero");
     }
     if (!holds) {
-      snprintf(error->message, sizeof(error->message), "the weight is empty: %" PRId64 " x %" PRId64 "", (int64_t)p->weight_n, (int64_t)p->weight_k);
+      snprintf(error->message, sizeof(error->message), "the weight is empty: %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 "", (int64_t)p->weight_n, (int64_t)p->weight_c, (int64_t)p->weight_h, (int64_t)p->weight_w);
       return 0;
     }
+  }
+  const int64_t packed_w = loom_align_up(ctx, p->weight_n, 4);
+  if (ctx->error) {
+    return loom_refuse(error, "linear_prepack_weights: an integer overflowed or was divided by zero");
+  }
+  const int64_t packed_h = loom_mul(ctx, loom_mul(ctx, p->weight_h, p->weight_w), loom_ceil_div(ctx, p->weight_c, 4));
+  if (ctx->error) {
+    return loom_refuse(error, "linear_prepack_weights: an integer overflowed or was divided by zero");
   }
   {
-    const bool holds = loom_max(p->weight_n, p->weight_k) <= d->max_texture_2d;
+    const bool holds = p->packed_form != SHADERLOOM_PACKED_FORM_TEXTURE2D || loom_max(packed_w, packed_h) <= d->max_texture_2d;
     if (ctx->error) {
       return loom_refuse(error, "linear_prepack_weights: an integer overflowed or was divided by zero");
     }
     if (!holds) {
-      snprintf(error->message, sizeof(error->message), "a side of the weight exceeds the device limit %" PRId64 ": %" PRId64 " x %" PRId64 "", (int64_t)d->max_texture_2d, (int64_t)p->weight_n, (int64_t)p->weight_k);
+      snprintf(error->message, sizeof(error->message), "a packed weight of %" PRId64 " x %" PRId64 " texels exceeds the device limit %" PRId64 "", (int64_t)packed_w, (int64_t)packed_h, (int64_t)d->max_texture_2d);
       return 0;
     }
   }
-  if (p->route == SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_AUTO || p->route == SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_TEXTURE2D) {
+  if (p->route == SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_AUTO || p->route == SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_PREPACK) {
     const bool legal = true;
     if (ctx->error) {
       return loom_refuse(error, "linear_prepack_weights: an integer overflowed or was divided by zero");
     }
     if (legal) {
-      const bool taken = p->route == SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_TEXTURE2D || (true);
+      const bool taken = p->route == SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_PREPACK || (true);
       if (ctx->error) {
         return loom_refuse(error, "linear_prepack_weights: an integer overflowed or was divided by zero");
       }
@@ -1120,15 +2410,15 @@ uint32_t shaderloom_pick_linear_prepack_weights(const shaderloom_linear_prepack_
           return 0;
         }
         for (repetition = 0; repetition < count; ++repetition) {
-          if (!pick_linear_prepack_weights(p, d, n < capacity ? &records[n] : &scratch, error)) {
+          if (!pick_linear_prepack_weights(p, d, packed_w, packed_h, n < capacity ? &records[n] : &scratch, error)) {
             return 0;
           }
           ++n;
         }
         return n;
       }
-    } else if (p->route == SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_TEXTURE2D) {
-      return loom_refuse(error, "linear_prepack_weights: route texture2d is not possible: it needs True");
+    } else if (p->route == SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_PREPACK) {
+      return loom_refuse(error, "linear_prepack_weights: route prepack is not possible: it needs True");
     }
   }
   return loom_refuse(error, "linear_prepack_weights: no route takes this problem");
@@ -1160,7 +2450,9 @@ static uint32_t pick_nchw_to_texture3d(
   if (ctx->error) {
     return loom_refuse(error, "nchw_to_texture3d: an integer overflowed or was divided by zero");
   }
-  local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  {
+    local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
   if (ctx->error) {
     return loom_refuse(error, "nchw_to_texture3d: an integer overflowed or was divided by zero");
   }
@@ -1277,7 +2569,9 @@ static uint32_t pick_texture3d_to_nchw(
   if (ctx->error) {
     return loom_refuse(error, "texture3d_to_nchw: an integer overflowed or was divided by zero");
   }
-  local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  {
+    local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
   if (ctx->error) {
     return loom_refuse(error, "texture3d_to_nchw: an integer overflowed or was divided by zero");
   }
@@ -1452,9 +2746,10 @@ const char *shaderloom_slot_name(shaderloom_slot slot) {
     "out",
     "residual",
     "scale",
+    "scratch",
     "weight"
   };
   return (unsigned)slot < sizeof(names) / sizeof(names[0]) ? names[slot] : NULL;
 }
 
-const char *shaderloom_dispatch_layout_hash(void) { return "de0edd55cc7241a7"; }
+const char *shaderloom_dispatch_layout_hash(void) { return "618b5f9f0cfffcef"; }

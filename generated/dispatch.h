@@ -12,11 +12,11 @@ extern "C" {
 #endif
 
 /* The greatest numbers that any dispatch needs. */
-#define SHADERLOOM_MAX_SPEC_VALUES 9
+#define SHADERLOOM_MAX_SPEC_VALUES 14
 #define SHADERLOOM_MAX_OPERANDS 6
-#define SHADERLOOM_MAX_UNIFORMS 2
-#define SHADERLOOM_MAX_UNIFORM_SIZE 16
-#define SHADERLOOM_MAX_PUSH_CONSTANT_SIZE 48
+#define SHADERLOOM_MAX_UNIFORMS 5
+#define SHADERLOOM_MAX_UNIFORM_SIZE 32
+#define SHADERLOOM_MAX_PUSH_CONSTANT_SIZE 92
 
 /* What a binding takes. */
 typedef enum shaderloom_slot {
@@ -26,6 +26,7 @@ typedef enum shaderloom_slot {
   SHADERLOOM_SLOT_OUT,
   SHADERLOOM_SLOT_RESIDUAL,
   SHADERLOOM_SLOT_SCALE,
+  SHADERLOOM_SLOT_SCRATCH,
   SHADERLOOM_SLOT_WEIGHT,
   SHADERLOOM_SLOT_COUNT
 } shaderloom_slot;
@@ -129,7 +130,12 @@ typedef struct shaderloom_clamp_problem {
 
 typedef enum shaderloom_conv2d_route {
   SHADERLOOM_CONV2D_ROUTE_AUTO,
-  SHADERLOOM_CONV2D_ROUTE_POINTWISE
+  SHADERLOOM_CONV2D_ROUTE_TRANSPOSED,
+  SHADERLOOM_CONV2D_ROUTE_DEPTHWISE_TILE,
+  SHADERLOOM_CONV2D_ROUTE_DEPTHWISE,
+  SHADERLOOM_CONV2D_ROUTE_POINTWISE,
+  SHADERLOOM_CONV2D_ROUTE_IM2COL,
+  SHADERLOOM_CONV2D_ROUTE_DIRECT
 } shaderloom_conv2d_route;
 
 typedef struct shaderloom_conv2d_problem {
@@ -159,18 +165,72 @@ typedef struct shaderloom_conv2d_problem {
   shaderloom_activation_op activation_op;
   double activation_a;
   double activation_b;
+  shaderloom_direct_tile direct_tile;
+  bool b1x1;
+  bool force_scratch;
+  shaderloom_scratch_form scratch;
+  int64_t band_rows;
+  int64_t band_count;
   shaderloom_conv2d_route route;
 } shaderloom_conv2d_problem;
 
+typedef enum shaderloom_conv2d_dw_prepack_weights_route {
+  SHADERLOOM_CONV2D_DW_PREPACK_WEIGHTS_ROUTE_AUTO,
+  SHADERLOOM_CONV2D_DW_PREPACK_WEIGHTS_ROUTE_PREPACK
+} shaderloom_conv2d_dw_prepack_weights_route;
+
+typedef struct shaderloom_conv2d_dw_prepack_weights_problem {
+  int64_t weight_n;
+  int64_t weight_c;
+  int64_t weight_h;
+  int64_t weight_w;
+  shaderloom_data_type dtype;
+  shaderloom_packed_form packed_form;
+  shaderloom_conv2d_dw_prepack_weights_route route;
+} shaderloom_conv2d_dw_prepack_weights_problem;
+
+typedef enum shaderloom_conv2d_prepack_weights_route {
+  SHADERLOOM_CONV2D_PREPACK_WEIGHTS_ROUTE_AUTO,
+  SHADERLOOM_CONV2D_PREPACK_WEIGHTS_ROUTE_PREPACK
+} shaderloom_conv2d_prepack_weights_route;
+
+typedef struct shaderloom_conv2d_prepack_weights_problem {
+  int64_t weight_n;
+  int64_t weight_c;
+  int64_t weight_h;
+  int64_t weight_w;
+  shaderloom_data_type dtype;
+  shaderloom_packed_form packed_form;
+  shaderloom_conv2d_prepack_weights_route route;
+} shaderloom_conv2d_prepack_weights_problem;
+
+typedef enum shaderloom_conv_transpose2d_prepack_weights_route {
+  SHADERLOOM_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_ROUTE_AUTO,
+  SHADERLOOM_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_ROUTE_PREPACK
+} shaderloom_conv_transpose2d_prepack_weights_route;
+
+typedef struct shaderloom_conv_transpose2d_prepack_weights_problem {
+  int64_t weight_n;
+  int64_t weight_c;
+  int64_t weight_h;
+  int64_t weight_w;
+  shaderloom_data_type dtype;
+  shaderloom_packed_form packed_form;
+  shaderloom_conv_transpose2d_prepack_weights_route route;
+} shaderloom_conv_transpose2d_prepack_weights_problem;
+
 typedef enum shaderloom_linear_prepack_weights_route {
   SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_AUTO,
-  SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_TEXTURE2D
+  SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_PREPACK
 } shaderloom_linear_prepack_weights_route;
 
 typedef struct shaderloom_linear_prepack_weights_problem {
   int64_t weight_n;
-  int64_t weight_k;
+  int64_t weight_c;
+  int64_t weight_h;
+  int64_t weight_w;
   shaderloom_data_type dtype;
+  shaderloom_packed_form packed_form;
   shaderloom_linear_prepack_weights_route route;
 } shaderloom_linear_prepack_weights_problem;
 
@@ -210,6 +270,9 @@ void shaderloom_default_binary(shaderloom_binary_problem *problem);
 void shaderloom_default_channel_vector_prepack(shaderloom_channel_vector_prepack_problem *problem);
 void shaderloom_default_clamp(shaderloom_clamp_problem *problem);
 void shaderloom_default_conv2d(shaderloom_conv2d_problem *problem);
+void shaderloom_default_conv2d_dw_prepack_weights(shaderloom_conv2d_dw_prepack_weights_problem *problem);
+void shaderloom_default_conv2d_prepack_weights(shaderloom_conv2d_prepack_weights_problem *problem);
+void shaderloom_default_conv_transpose2d_prepack_weights(shaderloom_conv_transpose2d_prepack_weights_problem *problem);
 void shaderloom_default_linear_prepack_weights(shaderloom_linear_prepack_weights_problem *problem);
 void shaderloom_default_nchw_to_texture3d(shaderloom_nchw_to_texture3d_problem *problem);
 void shaderloom_default_texture3d_to_nchw(shaderloom_texture3d_to_nchw_problem *problem);
@@ -225,6 +288,12 @@ uint32_t shaderloom_pick_channel_vector_prepack(const shaderloom_channel_vector_
 uint32_t shaderloom_pick_clamp(const shaderloom_clamp_problem *problem, const shaderloom_device *device,
                   shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error);
 uint32_t shaderloom_pick_conv2d(const shaderloom_conv2d_problem *problem, const shaderloom_device *device,
+                  shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error);
+uint32_t shaderloom_pick_conv2d_dw_prepack_weights(const shaderloom_conv2d_dw_prepack_weights_problem *problem, const shaderloom_device *device,
+                  shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error);
+uint32_t shaderloom_pick_conv2d_prepack_weights(const shaderloom_conv2d_prepack_weights_problem *problem, const shaderloom_device *device,
+                  shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error);
+uint32_t shaderloom_pick_conv_transpose2d_prepack_weights(const shaderloom_conv_transpose2d_prepack_weights_problem *problem, const shaderloom_device *device,
                   shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error);
 uint32_t shaderloom_pick_linear_prepack_weights(const shaderloom_linear_prepack_weights_problem *problem, const shaderloom_device *device,
                   shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error);

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-LAYOUT_HASH = "de0edd55cc7241a7"
+LAYOUT_HASH = "618b5f9f0cfffcef"
 
 ACTIVATION_OP = {
     "clamp": 0,
@@ -38,10 +38,27 @@ DEVICE_CLASS = {
     "software": 6,
 }
 
+DIRECT_TILE = {
+    "auto": 0,
+    "one": 1,
+    "two": 2,
+}
+
+PACKED_FORM = {
+    "texture2d": 0,
+    "vec4_buffer": 1,
+}
+
 RESIDUAL_OP = {
     "add": 0,
     "sub": 1,
     "mul": 2,
+}
+
+SCRATCH_FORM = {
+    "texture2d": 0,
+    "texture3d": 1,
+    "vec4_buffer": 2,
 }
 
 
@@ -194,6 +211,10 @@ def _grid(
     return grid[0], grid[1], grid[2]
 
 
+def _local_depthwise(d: Device, gx: int, gy: int, gz: int) -> tuple[int, int, int]:
+    return _fit((64, 1, 1), d)
+
+
 def _local_general(d: Device, gx: int, gy: int, gz: int) -> tuple[int, int, int]:
     swap_01 = gx < gy
     g0 = gy if swap_01 else gx
@@ -212,12 +233,24 @@ def _local_general(d: Device, gx: int, gy: int, gz: int) -> tuple[int, int, int]
     return _fit((l0 if axis_0 == 0 else l1 if axis_0 == 1 else l2, l0 if axis_1 == 0 else l1 if axis_1 == 1 else l2, l0 if axis_2 == 0 else l1 if axis_2 == 1 else l2), d)
 
 
+def _local_im2col(d: Device, gx: int, gy: int, gz: int) -> tuple[int, int, int]:
+    return _fit((16, 4, 1), d)
+
+
 def _local_square(d: Device, gx: int, gy: int, gz: int) -> tuple[int, int, int]:
     if gx >= 6 and gy >= 6:
         return _fit((8, 8, 1), d)
     if gx < 6:
         return _fit((4, 16, 1), d)
     return _fit((16, 4, 1), d)
+
+
+def _local_width_channel_square(d: Device, gx: int, gy: int, gz: int) -> tuple[int, int, int]:
+    if gx >= 6 and gz >= 6:
+        return _fit((8, 1, 8), d)
+    if gz < 2:
+        return _fit((64, 1, 1), d)
+    return _fit((16, 1, 4), d)
 
 
 @dataclass(frozen=True)
@@ -481,7 +514,7 @@ def _clamp(p: ClampProblem, d: Device) -> Dispatch:
 
 @dataclass(frozen=True)
 class Conv2dProblem:
-    """The problem of ``pick_conv2d``; ``route`` is one of auto, pointwise."""
+    """The problem of ``pick_conv2d``; ``route`` is one of auto, transposed, depthwise_tile, depthwise, pointwise, im2col, direct."""
 
     in_n: int
     in_c: int
@@ -509,6 +542,12 @@ class Conv2dProblem:
     activation_op: str = "clamp"
     activation_a: float = 0.0
     activation_b: float = 0.0
+    direct_tile: str = "auto"
+    b1x1: bool = False
+    force_scratch: bool = False
+    scratch: str = "texture2d"
+    band_rows: int = 0
+    band_count: int = 0
     route: str = "auto"
 
 
@@ -529,7 +568,11 @@ def _pick_conv2d(p: Conv2dProblem, d: Device) -> tuple[Dispatch, ...]:
         raise DispatchError("conv2d: residual_op has no such value")
     if p.activation_op not in ("clamp", "relu", "leaky_relu",):
         raise DispatchError("conv2d: activation_op has no such value")
-    if p.route not in ("auto", "pointwise",):
+    if p.direct_tile not in ("auto", "one", "two",):
+        raise DispatchError("conv2d: direct_tile has no such value")
+    if p.scratch not in ("texture2d", "texture3d", "vec4_buffer",):
+        raise DispatchError("conv2d: scratch has no such value")
+    if p.route not in ("auto", "transposed", "depthwise_tile", "depthwise", "pointwise", "im2col", "direct",):
         raise DispatchError("conv2d: route has no such value")
     if not (p.in_n == 1):
         raise DispatchError(f"no convolution has batch: in_n is {p.in_n}, not 1")
@@ -566,26 +609,394 @@ def _pick_conv2d(p: Conv2dProblem, d: Device) -> tuple[Dispatch, ...]:
     out_h = _int64(_int64(_int64(_int64(_int64(p.in_h - 1) * p.stride_h) - _int64(2 * p.padding_h)) + span_h) + p.output_padding_h) if p.transposed else _int64(_int64(_int64(_int64(p.in_h + _int64(2 * p.padding_h)) - span_h) // p.stride_h) + 1)
     out_w = _int64(_int64(_int64(_int64(_int64(p.in_w - 1) * p.stride_w) - _int64(2 * p.padding_w)) + span_w) + p.output_padding_w) if p.transposed else _int64(_int64(_int64(_int64(p.in_w + _int64(2 * p.padding_w)) - span_w) // p.stride_w) + 1)
     largest_side = max(p.in_h, p.in_w, _ceil_div(p.in_c, 4), out_h, out_w, _ceil_div(p.out_c, 4))
+    out_c4 = _ceil_div(p.out_c, 4)
+    depthwise = p.in_c == p.groups and p.out_c == p.groups and not p.transposed
+    k4_total = _int64(_int64(p.kernel_h * p.kernel_w) * _ceil_div(p.in_c, 4))
+    row_bytes = _int64(_int64(max(1, out_w) * k4_total) * (8 if p.dtype == 'half' else 16))
+    band = p.band_rows if p.band_rows > 0 else max(1, min(_int64(16777216 // row_bytes), out_h))
+    bands = p.band_count if p.band_count > 0 else _ceil_div(out_h, band)
+    fits_2d = max(k4_total, _int64(band * out_w)) <= d.max_texture_2d
+    fits_3d = max(out_w, band, k4_total) <= d.max_texture_3d
+    scratch_form = p.scratch if p.force_scratch else 'vec4_buffer' if d.device_class == 'mali' else 'texture2d' if fits_2d else 'texture3d' if fits_3d else 'vec4_buffer'
+    large_output = _int64(_int64(_ceil_div(out_w, 2) * _ceil_div(out_h, 2)) * _ceil_div(p.out_c, 8)) >= 4096
     if not (min(out_h, out_w) >= 1):
         raise DispatchError(f"the output is empty: {out_h} x {out_w}")
+    if not (p.band_rows >= 0 and p.band_count >= 0):
+        raise DispatchError(f"a band is negative: {p.band_rows} rows, {p.band_count} bands")
     if not (largest_side <= d.max_texture_3d):
         raise DispatchError(f"a side of {largest_side} texels exceeds the device limit {d.max_texture_3d}")
-    if p.route in ("auto", "pointwise"):
-        if p.kernel_h == 1 and p.kernel_w == 1 and p.groups == 1 and not p.transposed and _align_up(p.out_c, 4) <= d.max_texture_2d and _ceil_div(p.in_c, 4) <= d.max_texture_2d:
+    if p.route in ("auto", "transposed"):
+        if p.transposed:
             if True:
-                return (_conv2d_pw_tiled(p, d, out_h, out_w),)
+                return (_conv_transpose2d(p, d, span_h, span_w, out_h, out_w, out_c4),)
+        elif p.route == "transposed":
+            raise DispatchError(
+                "conv2d: route transposed is not possible: it needs transposed"
+            )
+    if p.route in ("auto", "depthwise_tile"):
+        if depthwise and p.kernel_h == p.kernel_w and (p.kernel_h == 3 or p.kernel_h == 5):
+            if True:
+                return (_conv2d_dw_output_tile(p, d, span_h, span_w, out_h, out_w, out_c4),)
+        elif p.route == "depthwise_tile":
+            raise DispatchError(
+                "conv2d: route depthwise_tile is not possible: it needs depthwise and kernel_h == kernel_w and kernel_h in (3, 5)"
+            )
+    if p.route in ("auto", "depthwise"):
+        if depthwise:
+            if True:
+                return (_conv2d_dw(p, d, span_h, span_w, out_h, out_w, out_c4),)
+        elif p.route == "depthwise":
+            raise DispatchError(
+                "conv2d: route depthwise is not possible: it needs depthwise"
+            )
+    if p.route in ("auto", "pointwise"):
+        if p.kernel_h == 1 and p.kernel_w == 1 and p.groups == 1 and not p.transposed:
+            if True:
+                return (_conv2d_pw_tiled(p, d, out_h, out_w, out_c4),)
         elif p.route == "pointwise":
             raise DispatchError(
-                "conv2d: route pointwise is not possible: it needs kernel_h == 1 and kernel_w == 1 and groups == 1 and not transposed and align_up(out_c, 4) <= max_texture_2d and ceil_div(in_c, 4) <= max_texture_2d"
+                "conv2d: route pointwise is not possible: it needs kernel_h == 1 and kernel_w == 1 and groups == 1 and not transposed"
+            )
+    if p.route in ("auto", "im2col"):
+        if p.groups == 1 and not p.transposed and (scratch_form != 'texture2d' or fits_2d) and (scratch_form != 'texture3d' or fits_3d):
+            if p.route == "im2col" or max(p.dilation_h, p.dilation_w) == 1 and (d.device_class == 'mali' or p.out_c >= 128):
+                return tuple(record for repetition in _repeat("conv2d", bands) for record in (_conv2d_im2col(p, d, out_h, out_w, k4_total, band, scratch_form, repetition), _conv2d_gemm(p, d, out_h, out_w, out_c4, k4_total, band, scratch_form, repetition)))
+        elif p.route == "im2col":
+            raise DispatchError(
+                "conv2d: route im2col is not possible: it needs groups == 1 and not transposed and (scratch_form != 'texture2d' or fits_2d) and (scratch_form != 'texture3d' or fits_3d)"
+            )
+    if p.route in ("auto", "direct"):
+        if not p.transposed:
+            if True:
+                return (_conv2d_tiled(p, d, span_h, span_w, out_h, out_w, out_c4, large_output),)
+        elif p.route == "direct":
+            raise DispatchError(
+                "conv2d: route direct is not possible: it needs not transposed"
             )
     raise DispatchError("conv2d: no route takes this problem")
 
 
-def _conv2d_pw_tiled(p: Conv2dProblem, d: Device, out_h: int, out_w: int) -> Dispatch:
+def _conv2d_dw(p: Conv2dProblem, d: Device, span_h: int, span_w: int, out_h: int, out_w: int, out_c4: int) -> Dispatch:
+    weight_storage = 'texture2d' if max(_int64(p.kernel_w * p.kernel_h), out_c4) <= d.max_texture_2d else 'vec4_buffer'
     shader = {
-        ("float",): "conv2d_pw_tiled_float",
-        ("half",): "conv2d_pw_tiled_half",
-    }[(p.dtype,)]
+        ("float", "texture2d"): "conv2d_dw_float",
+        ("half", "texture2d"): "conv2d_dw_half",
+        ("float", "vec4_buffer"): "conv2d_dw_wbuf_float",
+        ("half", "vec4_buffer"): "conv2d_dw_wbuf_half",
+    }[(p.dtype, weight_storage)]
+    constants = (
+        (3, int(p.has_activation)),
+        (4, ACTIVATION_OP[p.activation_op] % 2**32),
+        (5, int(p.has_residual)),
+        (6, int(p.has_scale)),
+        (7, RESIDUAL_OP[p.residual_op] % 2**32),
+    )
+    operands = (
+        (0, "out"),
+        (1, "in"),
+        (2, "weight"),
+        (3, "bias"),
+        (4, "residual" if p.has_residual else "in"),
+        (5, "scale" if p.has_scale else "bias"),
+    )
+    uniform_6 = struct.pack(
+        "<iiii",
+        _int32(out_w),
+        _int32(out_h),
+        _int32(out_c4),
+        _int32(p.out_c),
+    )
+    uniform_7 = struct.pack(
+        "<iiii",
+        _int32(p.in_w),
+        _int32(p.in_h),
+        _int32(p.in_c),
+        _int32(p.in_n),
+    )
+    uniform_8 = struct.pack(
+        "<iiiiiiii",
+        _int32(p.kernel_w),
+        _int32(p.kernel_h),
+        _int32(p.stride_w),
+        _int32(p.stride_h),
+        _int32(p.padding_w),
+        _int32(p.padding_h),
+        _int32(p.dilation_w),
+        _int32(p.dilation_h),
+    )
+    uniform_9 = struct.pack(
+        "<iii",
+        _int32(span_w),
+        _int32(span_h),
+        _int32(_align_up(_int64(p.in_c // p.groups), 4)),
+    )
+    uniform_10 = struct.pack(
+        "<fff",
+        _float32(p.activation_a),
+        _float32(p.activation_b),
+        _float32(p.residual_alpha),
+    )
+    size = (
+        _uint32(_int64(_int64(out_w * out_h) * out_c4)),
+        _uint32(1),
+        _uint32(1),
+    )
+    local = _local_depthwise(d, *size)
+    grid = _grid("conv2d", size, local, d, (0, 1))
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local), *constants),
+        operands=operands,
+        push_constants=b"",
+        uniforms=((6, uniform_6), (7, uniform_7), (8, uniform_8), (9, uniform_9), (10, uniform_10),),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(out_w),
+            _uint32(out_h),
+            _uint32(out_c4),
+        ),
+    )
+
+
+def _conv2d_dw_output_tile(p: Conv2dProblem, d: Device, span_h: int, span_w: int, out_h: int, out_w: int, out_c4: int) -> Dispatch:
+    kernel = '3x3' if p.kernel_h == 3 else '5x5'
+    tile = 'sned' if p.stride_h != p.dilation_h or p.stride_w != p.dilation_w else 'b1x1' if p.b1x1 or d.device_class == 'mali' else 'b4x2'
+    weight_storage = 'texture2d' if max(_int64(p.kernel_w * p.kernel_h), out_c4) <= d.max_texture_2d else 'vec4_buffer'
+    shader = {
+        ("float", "3x3", "b1x1", "texture2d"): "conv2d_dw_output_tile_3x3_b1x1_float",
+        ("half", "3x3", "b1x1", "texture2d"): "conv2d_dw_output_tile_3x3_b1x1_half",
+        ("float", "3x3", "b1x1", "vec4_buffer"): "conv2d_dw_output_tile_3x3_b1x1_wbuf_float",
+        ("half", "3x3", "b1x1", "vec4_buffer"): "conv2d_dw_output_tile_3x3_b1x1_wbuf_half",
+        ("float", "3x3", "b4x2", "texture2d"): "conv2d_dw_output_tile_3x3_b4x2_float",
+        ("half", "3x3", "b4x2", "texture2d"): "conv2d_dw_output_tile_3x3_b4x2_half",
+        ("float", "3x3", "b4x2", "vec4_buffer"): "conv2d_dw_output_tile_3x3_b4x2_wbuf_float",
+        ("half", "3x3", "b4x2", "vec4_buffer"): "conv2d_dw_output_tile_3x3_b4x2_wbuf_half",
+        ("float", "3x3", "sned", "texture2d"): "conv2d_dw_output_tile_3x3_sned_float",
+        ("half", "3x3", "sned", "texture2d"): "conv2d_dw_output_tile_3x3_sned_half",
+        ("float", "3x3", "sned", "vec4_buffer"): "conv2d_dw_output_tile_3x3_sned_wbuf_float",
+        ("half", "3x3", "sned", "vec4_buffer"): "conv2d_dw_output_tile_3x3_sned_wbuf_half",
+        ("float", "5x5", "b1x1", "texture2d"): "conv2d_dw_output_tile_5x5_b1x1_float",
+        ("half", "5x5", "b1x1", "texture2d"): "conv2d_dw_output_tile_5x5_b1x1_half",
+        ("float", "5x5", "b1x1", "vec4_buffer"): "conv2d_dw_output_tile_5x5_b1x1_wbuf_float",
+        ("half", "5x5", "b1x1", "vec4_buffer"): "conv2d_dw_output_tile_5x5_b1x1_wbuf_half",
+        ("float", "5x5", "b4x2", "texture2d"): "conv2d_dw_output_tile_5x5_b4x2_float",
+        ("half", "5x5", "b4x2", "texture2d"): "conv2d_dw_output_tile_5x5_b4x2_half",
+        ("float", "5x5", "b4x2", "vec4_buffer"): "conv2d_dw_output_tile_5x5_b4x2_wbuf_float",
+        ("half", "5x5", "b4x2", "vec4_buffer"): "conv2d_dw_output_tile_5x5_b4x2_wbuf_half",
+        ("float", "5x5", "sned", "texture2d"): "conv2d_dw_output_tile_5x5_sned_float",
+        ("half", "5x5", "sned", "texture2d"): "conv2d_dw_output_tile_5x5_sned_half",
+        ("float", "5x5", "sned", "vec4_buffer"): "conv2d_dw_output_tile_5x5_sned_wbuf_float",
+        ("half", "5x5", "sned", "vec4_buffer"): "conv2d_dw_output_tile_5x5_sned_wbuf_half",
+    }[(p.dtype, kernel, tile, weight_storage)]
+    tile_w = 4 if tile == 'b4x2' else 1
+    tile_h = 2 if tile == 'b4x2' else 1
+    constants = (
+        (3, int(p.has_activation)),
+        (4, ACTIVATION_OP[p.activation_op] % 2**32),
+        (5, int(p.has_residual)),
+        (6, int(p.has_scale)),
+        (7, RESIDUAL_OP[p.residual_op] % 2**32),
+    )
+    operands = (
+        (0, "out"),
+        (1, "in"),
+        (2, "weight"),
+        (3, "bias"),
+        (4, "residual" if p.has_residual else "in"),
+        (5, "scale" if p.has_scale else "bias"),
+    )
+    push_constants = struct.pack(
+        "<iiiiiiiiiiiiiiiiiii4xfff",
+        _int32(out_w),
+        _int32(out_h),
+        _int32(out_c4),
+        _int32(p.out_c),
+        _int32(p.in_w),
+        _int32(p.in_h),
+        _int32(p.in_c),
+        _int32(p.in_n),
+        _int32(p.kernel_w),
+        _int32(p.kernel_h),
+        _int32(p.stride_w),
+        _int32(p.stride_h),
+        _int32(p.padding_w),
+        _int32(p.padding_h),
+        _int32(p.dilation_w),
+        _int32(p.dilation_h),
+        _int32(span_w),
+        _int32(span_h),
+        _int32(_align_up(_int64(p.in_c // p.groups), 4)),
+        _float32(p.activation_a),
+        _float32(p.activation_b),
+        _float32(p.residual_alpha),
+    )
+    size = (
+        _uint32(_int64(_ceil_div(out_w, tile_w) * _ceil_div(out_h, tile_h))),
+        _uint32(out_c4),
+        _uint32(1),
+    )
+    local = _local_depthwise(d, *size)
+    grid = _grid("conv2d", size, local, d, (0, 2))
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local), *constants),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=(),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(out_w),
+            _uint32(out_h),
+            _uint32(out_c4),
+        ),
+    )
+
+
+def _conv2d_gemm(p: Conv2dProblem, d: Device, out_h: int, out_w: int, out_c4: int, k4_total: int, band: int, scratch_form: str, repetition: int) -> Dispatch:
+    scratch_storage = scratch_form
+    weight_storage = 'texture2d' if max(_int64(4 * out_c4), k4_total) <= d.max_texture_2d else 'vec4_buffer'
+    shader = {
+        ("float", "vec4_buffer", "texture2d"): "conv2d_gemm_buffer_float",
+        ("half", "vec4_buffer", "texture2d"): "conv2d_gemm_buffer_half",
+        ("float", "vec4_buffer", "vec4_buffer"): "conv2d_gemm_buffer_wbuf_float",
+        ("half", "vec4_buffer", "vec4_buffer"): "conv2d_gemm_buffer_wbuf_half",
+        ("float", "texture2d", "texture2d"): "conv2d_gemm_texture2d_float",
+        ("half", "texture2d", "texture2d"): "conv2d_gemm_texture2d_half",
+        ("float", "texture2d", "vec4_buffer"): "conv2d_gemm_texture2d_wbuf_float",
+        ("half", "texture2d", "vec4_buffer"): "conv2d_gemm_texture2d_wbuf_half",
+        ("float", "texture3d", "texture2d"): "conv2d_gemm_texture3d_float",
+        ("half", "texture3d", "texture2d"): "conv2d_gemm_texture3d_half",
+        ("float", "texture3d", "vec4_buffer"): "conv2d_gemm_texture3d_wbuf_float",
+        ("half", "texture3d", "vec4_buffer"): "conv2d_gemm_texture3d_wbuf_half",
+    }[(p.dtype, scratch_storage, weight_storage)]
+    constants = (
+        (3, int(p.has_activation)),
+        (4, ACTIVATION_OP[p.activation_op] % 2**32),
+        (5, int(p.has_residual)),
+        (6, int(p.has_scale)),
+        (7, RESIDUAL_OP[p.residual_op] % 2**32),
+    )
+    operands = (
+        (0, "out"),
+        (1, "scratch"),
+        (2, "weight"),
+        (3, "bias"),
+        (4, "residual" if p.has_residual else "in"),
+        (5, "scale" if p.has_scale else "bias"),
+    )
+    push_constants = struct.pack(
+        "<iiiifff4x",
+        _int32(k4_total),
+        _int32(_int64(repetition * band)),
+        _int32(band),
+        _int32(0),
+        _float32(p.activation_a),
+        _float32(p.activation_b),
+        _float32(p.residual_alpha),
+    )
+    uniform_6 = struct.pack(
+        "<iiii",
+        _int32(out_w),
+        _int32(out_h),
+        _int32(p.out_c),
+        _int32(1),
+    )
+    size = (
+        _uint32(out_c4),
+        _uint32(_ceil_div(_int64(max(0, min(band, _int64(out_h - _int64(repetition * band)))) * out_w), 4)),
+        _uint32(1),
+    )
+    local = _local_square(d, *size)
+    grid = _grid("conv2d", size, local, d, (1, 2))
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local), *constants),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=((6, uniform_6),),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(out_w),
+            _uint32(out_h),
+            _uint32(out_c4),
+        ),
+    )
+
+
+def _conv2d_im2col(p: Conv2dProblem, d: Device, out_h: int, out_w: int, k4_total: int, band: int, scratch_form: str, repetition: int) -> Dispatch:
+    scratch_storage = scratch_form
+    shader = {
+        ("float", "vec4_buffer"): "conv2d_im2col_buffer_float",
+        ("half", "vec4_buffer"): "conv2d_im2col_buffer_half",
+        ("float", "texture2d"): "conv2d_im2col_texture2d_float",
+        ("half", "texture2d"): "conv2d_im2col_texture2d_half",
+        ("float", "texture3d"): "conv2d_im2col_texture3d_float",
+        ("half", "texture3d"): "conv2d_im2col_texture3d_half",
+    }[(p.dtype, scratch_storage)]
+    operands = (
+        (0, "scratch"),
+        (1, "in"),
+    )
+    push_constants = struct.pack(
+        "<iiiiiiiiiiii",
+        _int32(p.kernel_h),
+        _int32(p.kernel_w),
+        _int32(p.stride_h),
+        _int32(p.stride_w),
+        _int32(p.padding_h),
+        _int32(p.padding_w),
+        _int32(p.dilation_h),
+        _int32(p.dilation_w),
+        _int32(_align_up(p.in_c, 4)),
+        _int32(_int64(repetition * band)),
+        _int32(band),
+        _int32(k4_total),
+    )
+    uniform_2 = struct.pack(
+        "<iiii",
+        _int32(p.in_w),
+        _int32(p.in_h),
+        _int32(p.in_c),
+        _int32(p.in_n),
+    )
+    size = (
+        _uint32(k4_total),
+        _uint32(_int64(max(0, min(band, _int64(out_h - _int64(repetition * band)))) * out_w)),
+        _uint32(1),
+    )
+    local = _local_im2col(d, *size)
+    grid = _grid("conv2d", size, local, d, (1, 2))
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local),),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=((2, uniform_2),),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(out_w if scratch_form == 'texture3d' else k4_total if scratch_form == 'texture2d' else _int64(_int64(k4_total * band) * out_w)),
+            _uint32(band if scratch_form == 'texture3d' else _int64(band * out_w) if scratch_form == 'texture2d' else 1),
+            _uint32(k4_total if scratch_form == 'texture3d' else 1),
+        ),
+    )
+
+
+def _conv2d_pw_tiled(p: Conv2dProblem, d: Device, out_h: int, out_w: int, out_c4: int) -> Dispatch:
+    weight_storage = 'texture2d' if max(_int64(4 * out_c4), _ceil_div(p.in_c, 4)) <= d.max_texture_2d else 'vec4_buffer'
+    shader = {
+        ("float", "texture2d"): "conv2d_pw_tiled_float",
+        ("half", "texture2d"): "conv2d_pw_tiled_half",
+        ("float", "vec4_buffer"): "conv2d_pw_tiled_wbuf_float",
+        ("half", "vec4_buffer"): "conv2d_pw_tiled_wbuf_half",
+    }[(p.dtype, weight_storage)]
     constants = (
         (3, int(p.stride_h == 1 and p.stride_w == 1 and p.padding_h == 0 and p.padding_w == 0)),
         (4, int(p.has_activation)),
@@ -627,7 +1038,7 @@ def _conv2d_pw_tiled(p: Conv2dProblem, d: Device, out_h: int, out_w: int) -> Dis
         _int32(1),
     )
     size = (
-        _uint32(_ceil_div(p.out_c, 4)),
+        _uint32(out_c4),
         _uint32(_ceil_div(_int64(out_w * out_h), 4)),
         _uint32(1),
     )
@@ -645,18 +1056,470 @@ def _conv2d_pw_tiled(p: Conv2dProblem, d: Device, out_h: int, out_w: int) -> Dis
         out_extent=(
             _uint32(out_w),
             _uint32(out_h),
-            _uint32(_ceil_div(p.out_c, 4)),
+            _uint32(out_c4),
+        ),
+    )
+
+
+def _conv2d_tiled(p: Conv2dProblem, d: Device, span_h: int, span_w: int, out_h: int, out_w: int, out_c4: int, large_output: bool) -> Dispatch:
+    edge = 'interior' if p.padding_h == 0 and p.padding_w == 0 else 'border'
+    tile = '2x2' if p.direct_tile == 'two' or p.direct_tile == 'auto' and large_output else '1x1'
+    weight_storage = 'texture2d' if max(_int64(p.kernel_w * _align_up(_int64(p.in_c // p.groups), 4)), _int64(p.kernel_h * out_c4)) <= d.max_texture_2d else 'vec4_buffer'
+    shader = {
+        ("float", "border", "1x1", "texture2d"): "conv2d_tiled_1x1_border_float",
+        ("half", "border", "1x1", "texture2d"): "conv2d_tiled_1x1_border_half",
+        ("float", "border", "1x1", "vec4_buffer"): "conv2d_tiled_1x1_border_wbuf_float",
+        ("half", "border", "1x1", "vec4_buffer"): "conv2d_tiled_1x1_border_wbuf_half",
+        ("float", "interior", "1x1", "texture2d"): "conv2d_tiled_1x1_interior_float",
+        ("half", "interior", "1x1", "texture2d"): "conv2d_tiled_1x1_interior_half",
+        ("float", "interior", "1x1", "vec4_buffer"): "conv2d_tiled_1x1_interior_wbuf_float",
+        ("half", "interior", "1x1", "vec4_buffer"): "conv2d_tiled_1x1_interior_wbuf_half",
+        ("float", "border", "2x2", "texture2d"): "conv2d_tiled_2x2_border_float",
+        ("half", "border", "2x2", "texture2d"): "conv2d_tiled_2x2_border_half",
+        ("float", "border", "2x2", "vec4_buffer"): "conv2d_tiled_2x2_border_wbuf_float",
+        ("half", "border", "2x2", "vec4_buffer"): "conv2d_tiled_2x2_border_wbuf_half",
+        ("float", "interior", "2x2", "texture2d"): "conv2d_tiled_2x2_interior_float",
+        ("half", "interior", "2x2", "texture2d"): "conv2d_tiled_2x2_interior_half",
+        ("float", "interior", "2x2", "vec4_buffer"): "conv2d_tiled_2x2_interior_wbuf_float",
+        ("half", "interior", "2x2", "vec4_buffer"): "conv2d_tiled_2x2_interior_wbuf_half",
+    }[(p.dtype, edge, tile, weight_storage)]
+    side = 2 if tile == '2x2' else 1
+    constants = (
+        (3, _int32(p.kernel_w) % 2**32),
+        (4, _int32(p.kernel_h) % 2**32),
+        (5, int(max(p.stride_h, p.stride_w, p.dilation_h, p.dilation_w) == 1)),
+        (6, int(True)),
+        (7, _int32(_int64(p.in_c // p.groups) if p.groups > 1 else _align_up(p.in_c, 4)) % 2**32),
+        (8, _int32(_int64(p.out_c // p.groups) if p.groups > 1 else _align_up(p.out_c, 4)) % 2**32),
+        (9, int(p.has_activation)),
+        (10, ACTIVATION_OP[p.activation_op] % 2**32),
+        (11, int(p.has_residual)),
+        (12, int(p.has_scale)),
+        (13, RESIDUAL_OP[p.residual_op] % 2**32),
+    )
+    operands = (
+        (0, "out"),
+        (1, "in"),
+        (2, "weight"),
+        (3, "bias"),
+        (4, "residual" if p.has_residual else "in"),
+        (5, "scale" if p.has_scale else "bias"),
+    )
+    uniform_6 = struct.pack(
+        "<iiii",
+        _int32(out_w),
+        _int32(out_h),
+        _int32(out_c4),
+        _int32(p.out_c),
+    )
+    uniform_7 = struct.pack(
+        "<iiii",
+        _int32(p.in_w),
+        _int32(p.in_h),
+        _int32(p.in_c),
+        _int32(p.in_n),
+    )
+    uniform_8 = struct.pack(
+        "<iiiiiiii",
+        _int32(p.kernel_w),
+        _int32(p.kernel_h),
+        _int32(p.stride_w),
+        _int32(p.stride_h),
+        _int32(p.padding_w),
+        _int32(p.padding_h),
+        _int32(p.dilation_w),
+        _int32(p.dilation_h),
+    )
+    uniform_9 = struct.pack(
+        "<iii",
+        _int32(span_w),
+        _int32(span_h),
+        _int32(_align_up(_int64(p.in_c // p.groups), 4)),
+    )
+    uniform_10 = struct.pack(
+        "<fff",
+        _float32(p.activation_a),
+        _float32(p.activation_b),
+        _float32(p.residual_alpha),
+    )
+    size = (
+        _uint32(_ceil_div(out_w, side)),
+        _uint32(_ceil_div(out_h, side)),
+        _uint32(_ceil_div(out_c4, side)),
+    )
+    if tile == '2x2':
+        local = _local_width_channel_square(d, *size)
+    else:
+        local = _local_general(d, *size)
+    grid = _grid("conv2d", size, local, d, None)
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local), *constants),
+        operands=operands,
+        push_constants=b"",
+        uniforms=((6, uniform_6), (7, uniform_7), (8, uniform_8), (9, uniform_9), (10, uniform_10),),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(out_w),
+            _uint32(out_h),
+            _uint32(out_c4),
+        ),
+    )
+
+
+def _conv_transpose2d(p: Conv2dProblem, d: Device, span_h: int, span_w: int, out_h: int, out_w: int, out_c4: int) -> Dispatch:
+    weight_storage = 'texture2d' if max(_int64(p.kernel_w * _align_up(p.in_c, 4)), _int64(p.kernel_h * out_c4)) <= d.max_texture_2d else 'vec4_buffer'
+    shader = {
+        ("float", "texture2d"): "conv_transpose2d_float",
+        ("half", "texture2d"): "conv_transpose2d_half",
+        ("float", "vec4_buffer"): "conv_transpose2d_wbuf_float",
+        ("half", "vec4_buffer"): "conv_transpose2d_wbuf_half",
+    }[(p.dtype, weight_storage)]
+    constants = (
+        (3, int(p.has_activation)),
+        (4, ACTIVATION_OP[p.activation_op] % 2**32),
+        (5, int(p.has_residual)),
+        (6, int(p.has_scale)),
+        (7, RESIDUAL_OP[p.residual_op] % 2**32),
+    )
+    operands = (
+        (0, "out"),
+        (1, "in"),
+        (2, "weight"),
+        (3, "bias"),
+        (4, "residual" if p.has_residual else "in"),
+        (5, "scale" if p.has_scale else "bias"),
+    )
+    uniform_6 = struct.pack(
+        "<iiii",
+        _int32(out_w),
+        _int32(out_h),
+        _int32(out_c4),
+        _int32(p.out_c),
+    )
+    uniform_7 = struct.pack(
+        "<iiii",
+        _int32(p.in_w),
+        _int32(p.in_h),
+        _int32(p.in_c),
+        _int32(p.in_n),
+    )
+    uniform_8 = struct.pack(
+        "<iiiiiiii",
+        _int32(p.kernel_w),
+        _int32(p.kernel_h),
+        _int32(p.stride_w),
+        _int32(p.stride_h),
+        _int32(p.padding_w),
+        _int32(p.padding_h),
+        _int32(p.dilation_w),
+        _int32(p.dilation_h),
+    )
+    uniform_9 = struct.pack(
+        "<iii",
+        _int32(span_w),
+        _int32(span_h),
+        _int32(_align_up(_int64(p.in_c // p.groups), 4)),
+    )
+    uniform_10 = struct.pack(
+        "<fff",
+        _float32(p.activation_a),
+        _float32(p.activation_b),
+        _float32(p.residual_alpha),
+    )
+    size = (
+        _uint32(out_w),
+        _uint32(out_h),
+        _uint32(out_c4),
+    )
+    local = _local_general(d, *size)
+    grid = _grid("conv2d", size, local, d, None)
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local), *constants),
+        operands=operands,
+        push_constants=b"",
+        uniforms=((6, uniform_6), (7, uniform_7), (8, uniform_8), (9, uniform_9), (10, uniform_10),),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(out_w),
+            _uint32(out_h),
+            _uint32(out_c4),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Conv2dDwPrepackWeightsProblem:
+    """The problem of ``pick_conv2d_dw_prepack_weights``; ``route`` is one of auto, prepack."""
+
+    weight_n: int
+    weight_c: int
+    weight_h: int
+    weight_w: int
+    dtype: str = "float"
+    packed_form: str = "texture2d"
+    route: str = "auto"
+
+
+def pick_conv2d_dw_prepack_weights(p: Conv2dDwPrepackWeightsProblem, d: Device) -> tuple[Dispatch, ...]:
+    """Return the dispatches of a conv2d_dw_prepack_weights, in order; raises DispatchError."""
+    try:
+        return _pick_conv2d_dw_prepack_weights(p, d)
+    except ArithmeticError:
+        raise DispatchError("conv2d_dw_prepack_weights: an integer overflowed or was divided by zero") from None
+
+
+def _pick_conv2d_dw_prepack_weights(p: Conv2dDwPrepackWeightsProblem, d: Device) -> tuple[Dispatch, ...]:
+    if d.device_class not in ("other", "adreno", "mali", "nvidia", "amd", "intel", "software",):
+        raise DispatchError("conv2d_dw_prepack_weights: device_class has no such value")
+    if p.dtype not in ("float", "half",):
+        raise DispatchError("conv2d_dw_prepack_weights: dtype has no such value")
+    if p.packed_form not in ("texture2d", "vec4_buffer",):
+        raise DispatchError("conv2d_dw_prepack_weights: packed_form has no such value")
+    if p.route not in ("auto", "prepack",):
+        raise DispatchError("conv2d_dw_prepack_weights: route has no such value")
+    if not (min(p.weight_n, p.weight_c, p.weight_h, p.weight_w) >= 1):
+        raise DispatchError(f"the weight is empty: {p.weight_n} x {p.weight_c} x {p.weight_h} x {p.weight_w}")
+    if not (p.weight_c == 1):
+        raise DispatchError(f"a depthwise weight has one channel a group, not {p.weight_c}")
+    packed_w = _int64(p.weight_h * p.weight_w)
+    packed_h = _ceil_div(p.weight_n, 4)
+    if not (p.packed_form != 'texture2d' or max(packed_w, packed_h) <= d.max_texture_2d):
+        raise DispatchError(f"a packed weight of {packed_w} x {packed_h} texels exceeds the device limit {d.max_texture_2d}")
+    if p.route in ("auto", "prepack"):
+        if True:
+            return (_conv2d_dw_prepack_weights(p, d, packed_w, packed_h),)
+    raise DispatchError("conv2d_dw_prepack_weights: no route takes this problem")
+
+
+def _conv2d_dw_prepack_weights(p: Conv2dDwPrepackWeightsProblem, d: Device, packed_w: int, packed_h: int) -> Dispatch:
+    out_storage = p.packed_form
+    shader = {
+        ("float", "texture2d"): "conv2d_dw_prepack_weights_float",
+        ("half", "texture2d"): "conv2d_dw_prepack_weights_half",
+        ("float", "vec4_buffer"): "conv2d_dw_prepack_weights_wbuf_float",
+        ("half", "vec4_buffer"): "conv2d_dw_prepack_weights_wbuf_half",
+    }[(p.dtype, out_storage)]
+    operands = (
+        (0, "out"),
+        (1, "in"),
+    )
+    push_constants = struct.pack(
+        "<iiii",
+        _int32(p.weight_n),
+        _int32(p.weight_c),
+        _int32(p.weight_h),
+        _int32(p.weight_w),
+    )
+    size = (
+        _uint32(packed_w),
+        _uint32(packed_h),
+        _uint32(1),
+    )
+    local = _local_general(d, *size)
+    grid = _grid("conv2d_dw_prepack_weights", size, local, d, None)
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local),),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=(),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(packed_w if p.packed_form == 'texture2d' else _int64(packed_w * packed_h)),
+            _uint32(packed_h if p.packed_form == 'texture2d' else 1),
+            _uint32(1),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Conv2dPrepackWeightsProblem:
+    """The problem of ``pick_conv2d_prepack_weights``; ``route`` is one of auto, prepack."""
+
+    weight_n: int
+    weight_c: int
+    weight_h: int
+    weight_w: int
+    dtype: str = "float"
+    packed_form: str = "texture2d"
+    route: str = "auto"
+
+
+def pick_conv2d_prepack_weights(p: Conv2dPrepackWeightsProblem, d: Device) -> tuple[Dispatch, ...]:
+    """Return the dispatches of a conv2d_prepack_weights, in order; raises DispatchError."""
+    try:
+        return _pick_conv2d_prepack_weights(p, d)
+    except ArithmeticError:
+        raise DispatchError("conv2d_prepack_weights: an integer overflowed or was divided by zero") from None
+
+
+def _pick_conv2d_prepack_weights(p: Conv2dPrepackWeightsProblem, d: Device) -> tuple[Dispatch, ...]:
+    if d.device_class not in ("other", "adreno", "mali", "nvidia", "amd", "intel", "software",):
+        raise DispatchError("conv2d_prepack_weights: device_class has no such value")
+    if p.dtype not in ("float", "half",):
+        raise DispatchError("conv2d_prepack_weights: dtype has no such value")
+    if p.packed_form not in ("texture2d", "vec4_buffer",):
+        raise DispatchError("conv2d_prepack_weights: packed_form has no such value")
+    if p.route not in ("auto", "prepack",):
+        raise DispatchError("conv2d_prepack_weights: route has no such value")
+    if not (min(p.weight_n, p.weight_c, p.weight_h, p.weight_w) >= 1):
+        raise DispatchError(f"the weight is empty: {p.weight_n} x {p.weight_c} x {p.weight_h} x {p.weight_w}")
+    packed_w = _int64(_align_up(p.weight_c, 4) * p.weight_w)
+    packed_h = _int64(_ceil_div(p.weight_n, 4) * p.weight_h)
+    if not (p.packed_form != 'texture2d' or max(packed_w, packed_h) <= d.max_texture_2d):
+        raise DispatchError(f"a packed weight of {packed_w} x {packed_h} texels exceeds the device limit {d.max_texture_2d}")
+    if p.route in ("auto", "prepack"):
+        if True:
+            return (_conv2d_prepack_weights(p, d, packed_w, packed_h),)
+    raise DispatchError("conv2d_prepack_weights: no route takes this problem")
+
+
+def _conv2d_prepack_weights(p: Conv2dPrepackWeightsProblem, d: Device, packed_w: int, packed_h: int) -> Dispatch:
+    out_storage = p.packed_form
+    shader = {
+        ("float", "texture2d"): "conv2d_prepack_weights_float",
+        ("half", "texture2d"): "conv2d_prepack_weights_half",
+        ("float", "vec4_buffer"): "conv2d_prepack_weights_wbuf_float",
+        ("half", "vec4_buffer"): "conv2d_prepack_weights_wbuf_half",
+    }[(p.dtype, out_storage)]
+    operands = (
+        (0, "out"),
+        (1, "in"),
+    )
+    push_constants = struct.pack(
+        "<iiii",
+        _int32(p.weight_n),
+        _int32(p.weight_c),
+        _int32(p.weight_h),
+        _int32(p.weight_w),
+    )
+    size = (
+        _uint32(packed_w),
+        _uint32(packed_h),
+        _uint32(1),
+    )
+    local = _local_general(d, *size)
+    grid = _grid("conv2d_prepack_weights", size, local, d, None)
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local),),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=(),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(packed_w if p.packed_form == 'texture2d' else _int64(packed_w * packed_h)),
+            _uint32(packed_h if p.packed_form == 'texture2d' else 1),
+            _uint32(1),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class ConvTranspose2dPrepackWeightsProblem:
+    """The problem of ``pick_conv_transpose2d_prepack_weights``; ``route`` is one of auto, prepack."""
+
+    weight_n: int
+    weight_c: int
+    weight_h: int
+    weight_w: int
+    dtype: str = "float"
+    packed_form: str = "texture2d"
+    route: str = "auto"
+
+
+def pick_conv_transpose2d_prepack_weights(p: ConvTranspose2dPrepackWeightsProblem, d: Device) -> tuple[Dispatch, ...]:
+    """Return the dispatches of a conv_transpose2d_prepack_weights, in order; raises DispatchError."""
+    try:
+        return _pick_conv_transpose2d_prepack_weights(p, d)
+    except ArithmeticError:
+        raise DispatchError("conv_transpose2d_prepack_weights: an integer overflowed or was divided by zero") from None
+
+
+def _pick_conv_transpose2d_prepack_weights(p: ConvTranspose2dPrepackWeightsProblem, d: Device) -> tuple[Dispatch, ...]:
+    if d.device_class not in ("other", "adreno", "mali", "nvidia", "amd", "intel", "software",):
+        raise DispatchError("conv_transpose2d_prepack_weights: device_class has no such value")
+    if p.dtype not in ("float", "half",):
+        raise DispatchError("conv_transpose2d_prepack_weights: dtype has no such value")
+    if p.packed_form not in ("texture2d", "vec4_buffer",):
+        raise DispatchError("conv_transpose2d_prepack_weights: packed_form has no such value")
+    if p.route not in ("auto", "prepack",):
+        raise DispatchError("conv_transpose2d_prepack_weights: route has no such value")
+    if not (min(p.weight_n, p.weight_c, p.weight_h, p.weight_w) >= 1):
+        raise DispatchError(f"the weight is empty: {p.weight_n} x {p.weight_c} x {p.weight_h} x {p.weight_w}")
+    packed_w = _int64(p.weight_w * _align_up(p.weight_n, 4))
+    packed_h = _int64(_ceil_div(p.weight_c, 4) * p.weight_h)
+    if not (p.packed_form != 'texture2d' or max(packed_w, packed_h) <= d.max_texture_2d):
+        raise DispatchError(f"a packed weight of {packed_w} x {packed_h} texels exceeds the device limit {d.max_texture_2d}")
+    if p.route in ("auto", "prepack"):
+        if True:
+            return (_conv_transpose2d_prepack_weights(p, d, packed_w, packed_h),)
+    raise DispatchError("conv_transpose2d_prepack_weights: no route takes this problem")
+
+
+def _conv_transpose2d_prepack_weights(p: ConvTranspose2dPrepackWeightsProblem, d: Device, packed_w: int, packed_h: int) -> Dispatch:
+    out_storage = p.packed_form
+    shader = {
+        ("float", "texture2d"): "conv_transpose2d_prepack_weights_float",
+        ("half", "texture2d"): "conv_transpose2d_prepack_weights_half",
+        ("float", "vec4_buffer"): "conv_transpose2d_prepack_weights_wbuf_float",
+        ("half", "vec4_buffer"): "conv_transpose2d_prepack_weights_wbuf_half",
+    }[(p.dtype, out_storage)]
+    operands = (
+        (0, "out"),
+        (1, "in"),
+    )
+    push_constants = struct.pack(
+        "<iiii",
+        _int32(p.weight_n),
+        _int32(p.weight_c),
+        _int32(p.weight_h),
+        _int32(p.weight_w),
+    )
+    size = (
+        _uint32(packed_w),
+        _uint32(packed_h),
+        _uint32(1),
+    )
+    local = _local_general(d, *size)
+    grid = _grid("conv_transpose2d_prepack_weights", size, local, d, None)
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local),),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=(),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(packed_w if p.packed_form == 'texture2d' else _int64(packed_w * packed_h)),
+            _uint32(packed_h if p.packed_form == 'texture2d' else 1),
+            _uint32(1),
         ),
     )
 
 
 @dataclass(frozen=True)
 class LinearPrepackWeightsProblem:
-    """The problem of ``pick_linear_prepack_weights``; ``route`` is one of auto, texture2d."""
+    """The problem of ``pick_linear_prepack_weights``; ``route`` is one of auto, prepack."""
 
     weight_n: int
-    weight_k: int
+    weight_c: int
+    weight_h: int
+    weight_w: int
     dtype: str = "float"
+    packed_form: str = "texture2d"
     route: str = "auto"
 
 
@@ -673,35 +1536,44 @@ def _pick_linear_prepack_weights(p: LinearPrepackWeightsProblem, d: Device) -> t
         raise DispatchError("linear_prepack_weights: device_class has no such value")
     if p.dtype not in ("float", "half",):
         raise DispatchError("linear_prepack_weights: dtype has no such value")
-    if p.route not in ("auto", "texture2d",):
+    if p.packed_form not in ("texture2d", "vec4_buffer",):
+        raise DispatchError("linear_prepack_weights: packed_form has no such value")
+    if p.route not in ("auto", "prepack",):
         raise DispatchError("linear_prepack_weights: route has no such value")
-    if not (min(p.weight_n, p.weight_k) >= 1):
-        raise DispatchError(f"the weight is empty: {p.weight_n} x {p.weight_k}")
-    if not (max(p.weight_n, p.weight_k) <= d.max_texture_2d):
-        raise DispatchError(f"a side of the weight exceeds the device limit {d.max_texture_2d}: {p.weight_n} x {p.weight_k}")
-    if p.route in ("auto", "texture2d"):
+    if not (min(p.weight_n, p.weight_c, p.weight_h, p.weight_w) >= 1):
+        raise DispatchError(f"the weight is empty: {p.weight_n} x {p.weight_c} x {p.weight_h} x {p.weight_w}")
+    packed_w = _align_up(p.weight_n, 4)
+    packed_h = _int64(_int64(p.weight_h * p.weight_w) * _ceil_div(p.weight_c, 4))
+    if not (p.packed_form != 'texture2d' or max(packed_w, packed_h) <= d.max_texture_2d):
+        raise DispatchError(f"a packed weight of {packed_w} x {packed_h} texels exceeds the device limit {d.max_texture_2d}")
+    if p.route in ("auto", "prepack"):
         if True:
-            return (_linear_prepack_weights(p, d),)
+            return (_linear_prepack_weights(p, d, packed_w, packed_h),)
     raise DispatchError("linear_prepack_weights: no route takes this problem")
 
 
-def _linear_prepack_weights(p: LinearPrepackWeightsProblem, d: Device) -> Dispatch:
+def _linear_prepack_weights(p: LinearPrepackWeightsProblem, d: Device, packed_w: int, packed_h: int) -> Dispatch:
+    out_storage = p.packed_form
     shader = {
-        ("float",): "linear_prepack_weights_float",
-        ("half",): "linear_prepack_weights_half",
-    }[(p.dtype,)]
+        ("float", "texture2d"): "linear_prepack_weights_float",
+        ("half", "texture2d"): "linear_prepack_weights_half",
+        ("float", "vec4_buffer"): "linear_prepack_weights_wbuf_float",
+        ("half", "vec4_buffer"): "linear_prepack_weights_wbuf_half",
+    }[(p.dtype, out_storage)]
     operands = (
         (0, "out"),
         (1, "in"),
     )
     push_constants = struct.pack(
-        "<ii",
+        "<iiii",
         _int32(p.weight_n),
-        _int32(p.weight_k),
+        _int32(p.weight_c),
+        _int32(p.weight_h),
+        _int32(p.weight_w),
     )
     size = (
-        _uint32(_align_up(p.weight_n, 4)),
-        _uint32(_ceil_div(p.weight_k, 4)),
+        _uint32(packed_w),
+        _uint32(packed_h),
         _uint32(1),
     )
     local = _local_general(d, *size)
@@ -716,8 +1588,8 @@ def _linear_prepack_weights(p: LinearPrepackWeightsProblem, d: Device) -> Dispat
         local_size=local,
         grid=grid,
         out_extent=(
-            _uint32(_align_up(p.weight_n, 4)),
-            _uint32(_ceil_div(p.weight_k, 4)),
+            _uint32(packed_w if p.packed_form == 'texture2d' else _int64(packed_w * packed_h)),
+            _uint32(packed_h if p.packed_form == 'texture2d' else 1),
             _uint32(1),
         ),
     )

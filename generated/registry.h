@@ -15,10 +15,7 @@ extern "C" {
 #endif
 
 /* One value over all interfaces; registry, dispatcher and manifest.json must agree on it. */
-#define SHADERLOOM_LAYOUT_HASH "de0edd55cc7241a7"
-
-/* "No binding", where a binding number is expected. */
-#define SHADERLOOM_NONE UINT32_C(0xffffffff)
+#define SHADERLOOM_LAYOUT_HASH "618b5f9f0cfffcef"
 
 /* Specialization constants of the local workgroup size, in every shader. */
 #define SHADERLOOM_CONSTANT_LOCAL_SIZE_X 0
@@ -37,7 +34,8 @@ typedef enum shaderloom_storage {
   SHADERLOOM_STORAGE_UNIFORM,
   SHADERLOOM_STORAGE_TEXTURE2D,
   SHADERLOOM_STORAGE_TEXTURE3D,
-  SHADERLOOM_STORAGE_BUFFER
+  SHADERLOOM_STORAGE_BUFFER,
+  SHADERLOOM_STORAGE_VEC4_BUFFER
 } shaderloom_storage;
 
 typedef enum shaderloom_dtype {
@@ -64,7 +62,9 @@ typedef struct shaderloom_binding {
   shaderloom_storage storage;
   shaderloom_dtype dtype;
   shaderloom_access access;
-  uint32_t absent; /* the binding whose operand fills the slot of a missing one, or SHADERLOOM_NONE */
+  const char *operand;   /* what the op puts here: "in", "residual"; NULL for a uniform block */
+  const char *absent;    /* the operand that stands in for a missing one, or NULL */
+  const char *packed_by; /* the op that brings a constant operand into this layout, or NULL */
   uint32_t size;   /* of a uniform block, up to the end of its last member */
   uint32_t field_count;
   const shaderloom_field *fields; /* of a uniform block */
@@ -117,17 +117,99 @@ typedef enum shaderloom_shader_id {
   SHADERLOOM_SHADER_CHANNEL_VECTOR_PREPACK_HALF = 3,
   SHADERLOOM_SHADER_CLAMP_FLOAT = 4,
   SHADERLOOM_SHADER_CLAMP_HALF = 5,
-  SHADERLOOM_SHADER_CONV2D_PW_TILED_FLOAT = 6,
-  SHADERLOOM_SHADER_CONV2D_PW_TILED_HALF = 7,
-  SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_FLOAT = 8,
-  SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_HALF = 9,
-  SHADERLOOM_SHADER_MUL_FLOAT = 10,
-  SHADERLOOM_SHADER_MUL_HALF = 11,
-  SHADERLOOM_SHADER_NCHW_TO_TEXTURE3D_FLOAT = 12,
-  SHADERLOOM_SHADER_NCHW_TO_TEXTURE3D_HALF = 13,
-  SHADERLOOM_SHADER_TEXTURE3D_TO_NCHW_FLOAT = 14,
-  SHADERLOOM_SHADER_TEXTURE3D_TO_NCHW_HALF = 15,
-  SHADERLOOM_SHADER_COUNT = 16
+  SHADERLOOM_SHADER_CONV2D_DW_FLOAT = 6,
+  SHADERLOOM_SHADER_CONV2D_DW_HALF = 7,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B1X1_FLOAT = 8,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B1X1_HALF = 9,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B1X1_WBUF_FLOAT = 10,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B1X1_WBUF_HALF = 11,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B4X2_FLOAT = 12,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B4X2_HALF = 13,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B4X2_WBUF_FLOAT = 14,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_B4X2_WBUF_HALF = 15,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_SNED_FLOAT = 16,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_SNED_HALF = 17,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_SNED_WBUF_FLOAT = 18,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_3X3_SNED_WBUF_HALF = 19,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B1X1_FLOAT = 20,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B1X1_HALF = 21,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B1X1_WBUF_FLOAT = 22,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B1X1_WBUF_HALF = 23,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B4X2_FLOAT = 24,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B4X2_HALF = 25,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B4X2_WBUF_FLOAT = 26,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_B4X2_WBUF_HALF = 27,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_SNED_FLOAT = 28,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_SNED_HALF = 29,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_SNED_WBUF_FLOAT = 30,
+  SHADERLOOM_SHADER_CONV2D_DW_OUTPUT_TILE_5X5_SNED_WBUF_HALF = 31,
+  SHADERLOOM_SHADER_CONV2D_DW_PREPACK_WEIGHTS_FLOAT = 32,
+  SHADERLOOM_SHADER_CONV2D_DW_PREPACK_WEIGHTS_HALF = 33,
+  SHADERLOOM_SHADER_CONV2D_DW_PREPACK_WEIGHTS_WBUF_FLOAT = 34,
+  SHADERLOOM_SHADER_CONV2D_DW_PREPACK_WEIGHTS_WBUF_HALF = 35,
+  SHADERLOOM_SHADER_CONV2D_DW_WBUF_FLOAT = 36,
+  SHADERLOOM_SHADER_CONV2D_DW_WBUF_HALF = 37,
+  SHADERLOOM_SHADER_CONV2D_GEMM_BUFFER_FLOAT = 38,
+  SHADERLOOM_SHADER_CONV2D_GEMM_BUFFER_HALF = 39,
+  SHADERLOOM_SHADER_CONV2D_GEMM_BUFFER_WBUF_FLOAT = 40,
+  SHADERLOOM_SHADER_CONV2D_GEMM_BUFFER_WBUF_HALF = 41,
+  SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE2D_FLOAT = 42,
+  SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE2D_HALF = 43,
+  SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE2D_WBUF_FLOAT = 44,
+  SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE2D_WBUF_HALF = 45,
+  SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE3D_FLOAT = 46,
+  SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE3D_HALF = 47,
+  SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE3D_WBUF_FLOAT = 48,
+  SHADERLOOM_SHADER_CONV2D_GEMM_TEXTURE3D_WBUF_HALF = 49,
+  SHADERLOOM_SHADER_CONV2D_IM2COL_BUFFER_FLOAT = 50,
+  SHADERLOOM_SHADER_CONV2D_IM2COL_BUFFER_HALF = 51,
+  SHADERLOOM_SHADER_CONV2D_IM2COL_TEXTURE2D_FLOAT = 52,
+  SHADERLOOM_SHADER_CONV2D_IM2COL_TEXTURE2D_HALF = 53,
+  SHADERLOOM_SHADER_CONV2D_IM2COL_TEXTURE3D_FLOAT = 54,
+  SHADERLOOM_SHADER_CONV2D_IM2COL_TEXTURE3D_HALF = 55,
+  SHADERLOOM_SHADER_CONV2D_PREPACK_WEIGHTS_FLOAT = 56,
+  SHADERLOOM_SHADER_CONV2D_PREPACK_WEIGHTS_HALF = 57,
+  SHADERLOOM_SHADER_CONV2D_PREPACK_WEIGHTS_WBUF_FLOAT = 58,
+  SHADERLOOM_SHADER_CONV2D_PREPACK_WEIGHTS_WBUF_HALF = 59,
+  SHADERLOOM_SHADER_CONV2D_PW_TILED_FLOAT = 60,
+  SHADERLOOM_SHADER_CONV2D_PW_TILED_HALF = 61,
+  SHADERLOOM_SHADER_CONV2D_PW_TILED_WBUF_FLOAT = 62,
+  SHADERLOOM_SHADER_CONV2D_PW_TILED_WBUF_HALF = 63,
+  SHADERLOOM_SHADER_CONV2D_TILED_1X1_BORDER_FLOAT = 64,
+  SHADERLOOM_SHADER_CONV2D_TILED_1X1_BORDER_HALF = 65,
+  SHADERLOOM_SHADER_CONV2D_TILED_1X1_BORDER_WBUF_FLOAT = 66,
+  SHADERLOOM_SHADER_CONV2D_TILED_1X1_BORDER_WBUF_HALF = 67,
+  SHADERLOOM_SHADER_CONV2D_TILED_1X1_INTERIOR_FLOAT = 68,
+  SHADERLOOM_SHADER_CONV2D_TILED_1X1_INTERIOR_HALF = 69,
+  SHADERLOOM_SHADER_CONV2D_TILED_1X1_INTERIOR_WBUF_FLOAT = 70,
+  SHADERLOOM_SHADER_CONV2D_TILED_1X1_INTERIOR_WBUF_HALF = 71,
+  SHADERLOOM_SHADER_CONV2D_TILED_2X2_BORDER_FLOAT = 72,
+  SHADERLOOM_SHADER_CONV2D_TILED_2X2_BORDER_HALF = 73,
+  SHADERLOOM_SHADER_CONV2D_TILED_2X2_BORDER_WBUF_FLOAT = 74,
+  SHADERLOOM_SHADER_CONV2D_TILED_2X2_BORDER_WBUF_HALF = 75,
+  SHADERLOOM_SHADER_CONV2D_TILED_2X2_INTERIOR_FLOAT = 76,
+  SHADERLOOM_SHADER_CONV2D_TILED_2X2_INTERIOR_HALF = 77,
+  SHADERLOOM_SHADER_CONV2D_TILED_2X2_INTERIOR_WBUF_FLOAT = 78,
+  SHADERLOOM_SHADER_CONV2D_TILED_2X2_INTERIOR_WBUF_HALF = 79,
+  SHADERLOOM_SHADER_CONV_TRANSPOSE2D_FLOAT = 80,
+  SHADERLOOM_SHADER_CONV_TRANSPOSE2D_HALF = 81,
+  SHADERLOOM_SHADER_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_FLOAT = 82,
+  SHADERLOOM_SHADER_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_HALF = 83,
+  SHADERLOOM_SHADER_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_WBUF_FLOAT = 84,
+  SHADERLOOM_SHADER_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_WBUF_HALF = 85,
+  SHADERLOOM_SHADER_CONV_TRANSPOSE2D_WBUF_FLOAT = 86,
+  SHADERLOOM_SHADER_CONV_TRANSPOSE2D_WBUF_HALF = 87,
+  SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_FLOAT = 88,
+  SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_HALF = 89,
+  SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_WBUF_FLOAT = 90,
+  SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_WBUF_HALF = 91,
+  SHADERLOOM_SHADER_MUL_FLOAT = 92,
+  SHADERLOOM_SHADER_MUL_HALF = 93,
+  SHADERLOOM_SHADER_NCHW_TO_TEXTURE3D_FLOAT = 94,
+  SHADERLOOM_SHADER_NCHW_TO_TEXTURE3D_HALF = 95,
+  SHADERLOOM_SHADER_TEXTURE3D_TO_NCHW_FLOAT = 96,
+  SHADERLOOM_SHADER_TEXTURE3D_TO_NCHW_HALF = 97,
+  SHADERLOOM_SHADER_COUNT = 98
 } shaderloom_shader_id;
 
 typedef enum shaderloom_activation_op {
@@ -156,11 +238,28 @@ typedef enum shaderloom_device_class {
   SHADERLOOM_DEVICE_CLASS_SOFTWARE = 6
 } shaderloom_device_class;
 
+typedef enum shaderloom_direct_tile {
+  SHADERLOOM_DIRECT_TILE_AUTO = 0,
+  SHADERLOOM_DIRECT_TILE_ONE = 1,
+  SHADERLOOM_DIRECT_TILE_TWO = 2
+} shaderloom_direct_tile;
+
+typedef enum shaderloom_packed_form {
+  SHADERLOOM_PACKED_FORM_TEXTURE2D = 0,
+  SHADERLOOM_PACKED_FORM_VEC4_BUFFER = 1
+} shaderloom_packed_form;
+
 typedef enum shaderloom_residual_op {
   SHADERLOOM_RESIDUAL_OP_ADD = 0,
   SHADERLOOM_RESIDUAL_OP_SUB = 1,
   SHADERLOOM_RESIDUAL_OP_MUL = 2
 } shaderloom_residual_op;
+
+typedef enum shaderloom_scratch_form {
+  SHADERLOOM_SCRATCH_FORM_TEXTURE2D = 0,
+  SHADERLOOM_SCRATCH_FORM_TEXTURE3D = 1,
+  SHADERLOOM_SCRATCH_FORM_VEC4_BUFFER = 2
+} shaderloom_scratch_form;
 
 /* binary */
 enum {
@@ -203,6 +302,188 @@ SHADERLOOM_ASSERT(shaderloom_clamp_push_constants_out_whcn, offsetof(shaderloom_
 SHADERLOOM_ASSERT(shaderloom_clamp_push_constants_low, offsetof(shaderloom_clamp_push_constants, low) == 16);
 SHADERLOOM_ASSERT(shaderloom_clamp_push_constants_high, offsetof(shaderloom_clamp_push_constants, high) == 20);
 SHADERLOOM_ASSERT(shaderloom_clamp_push_constants_size, sizeof(shaderloom_clamp_push_constants) == 24);
+
+/* conv2d_dw */
+enum {
+  SHADERLOOM_CONV2D_DW_BINDING_OUT = 0,
+  SHADERLOOM_CONV2D_DW_BINDING_IN = 1,
+  SHADERLOOM_CONV2D_DW_BINDING_WEIGHT = 2,
+  SHADERLOOM_CONV2D_DW_BINDING_BIAS = 3,
+  SHADERLOOM_CONV2D_DW_BINDING_RESIDUAL = 4,
+  SHADERLOOM_CONV2D_DW_BINDING_SCALE = 5,
+  SHADERLOOM_CONV2D_DW_BINDING_OUT_LIMITS = 6,
+  SHADERLOOM_CONV2D_DW_BINDING_IN_SIZES = 7,
+  SHADERLOOM_CONV2D_DW_BINDING_CONV_PARAMS = 8,
+  SHADERLOOM_CONV2D_DW_BINDING_TILE_PARAMS = 9,
+  SHADERLOOM_CONV2D_DW_BINDING_EPILOGUE_PARAMS = 10
+};
+enum {
+  SHADERLOOM_CONV2D_DW_CONSTANT_HAS_ACTIVATION = 3,
+  SHADERLOOM_CONV2D_DW_CONSTANT_ACTIVATION_OP = 4,
+  SHADERLOOM_CONV2D_DW_CONSTANT_HAS_RESIDUAL = 5,
+  SHADERLOOM_CONV2D_DW_CONSTANT_HAS_SCALE = 6,
+  SHADERLOOM_CONV2D_DW_CONSTANT_RESIDUAL_OP = 7
+};
+typedef struct shaderloom_conv2d_dw_out_limits {
+  int32_t limits[4];
+} shaderloom_conv2d_dw_out_limits;
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_out_limits_limits, offsetof(shaderloom_conv2d_dw_out_limits, limits) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_out_limits_size, sizeof(shaderloom_conv2d_dw_out_limits) == 16);
+typedef struct shaderloom_conv2d_dw_in_sizes {
+  int32_t in_whcn[4];
+} shaderloom_conv2d_dw_in_sizes;
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_in_sizes_in_whcn, offsetof(shaderloom_conv2d_dw_in_sizes, in_whcn) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_in_sizes_size, sizeof(shaderloom_conv2d_dw_in_sizes) == 16);
+typedef struct shaderloom_conv2d_dw_conv_params {
+  int32_t kernel_size[2];
+  int32_t stride[2];
+  int32_t padding[2];
+  int32_t dilation[2];
+} shaderloom_conv2d_dw_conv_params;
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_conv_params_kernel_size, offsetof(shaderloom_conv2d_dw_conv_params, kernel_size) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_conv_params_stride, offsetof(shaderloom_conv2d_dw_conv_params, stride) == 8);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_conv_params_padding, offsetof(shaderloom_conv2d_dw_conv_params, padding) == 16);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_conv_params_dilation, offsetof(shaderloom_conv2d_dw_conv_params, dilation) == 24);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_conv_params_size, sizeof(shaderloom_conv2d_dw_conv_params) == 32);
+typedef struct shaderloom_conv2d_dw_tile_params {
+  int32_t overlay_region[2];
+  int32_t in_group_size;
+} shaderloom_conv2d_dw_tile_params;
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_tile_params_overlay_region, offsetof(shaderloom_conv2d_dw_tile_params, overlay_region) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_tile_params_in_group_size, offsetof(shaderloom_conv2d_dw_tile_params, in_group_size) == 8);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_tile_params_size, sizeof(shaderloom_conv2d_dw_tile_params) == 12);
+typedef struct shaderloom_conv2d_dw_epilogue_params {
+  float activation_a;
+  float activation_b;
+  float residual_alpha;
+} shaderloom_conv2d_dw_epilogue_params;
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_epilogue_params_activation_a, offsetof(shaderloom_conv2d_dw_epilogue_params, activation_a) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_epilogue_params_activation_b, offsetof(shaderloom_conv2d_dw_epilogue_params, activation_b) == 4);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_epilogue_params_residual_alpha, offsetof(shaderloom_conv2d_dw_epilogue_params, residual_alpha) == 8);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_epilogue_params_size, sizeof(shaderloom_conv2d_dw_epilogue_params) == 12);
+
+/* conv2d_dw_output_tile */
+enum {
+  SHADERLOOM_CONV2D_DW_OUTPUT_TILE_BINDING_OUT = 0,
+  SHADERLOOM_CONV2D_DW_OUTPUT_TILE_BINDING_IN = 1,
+  SHADERLOOM_CONV2D_DW_OUTPUT_TILE_BINDING_WEIGHT = 2,
+  SHADERLOOM_CONV2D_DW_OUTPUT_TILE_BINDING_BIAS = 3,
+  SHADERLOOM_CONV2D_DW_OUTPUT_TILE_BINDING_RESIDUAL = 4,
+  SHADERLOOM_CONV2D_DW_OUTPUT_TILE_BINDING_SCALE = 5
+};
+enum {
+  SHADERLOOM_CONV2D_DW_OUTPUT_TILE_CONSTANT_HAS_ACTIVATION = 3,
+  SHADERLOOM_CONV2D_DW_OUTPUT_TILE_CONSTANT_ACTIVATION_OP = 4,
+  SHADERLOOM_CONV2D_DW_OUTPUT_TILE_CONSTANT_HAS_RESIDUAL = 5,
+  SHADERLOOM_CONV2D_DW_OUTPUT_TILE_CONSTANT_HAS_SCALE = 6,
+  SHADERLOOM_CONV2D_DW_OUTPUT_TILE_CONSTANT_RESIDUAL_OP = 7
+};
+typedef struct shaderloom_conv2d_dw_output_tile_push_constants {
+  int32_t out_limits[4];
+  int32_t in_sizes[4];
+  int32_t kernel_size[2];
+  int32_t stride[2];
+  int32_t padding[2];
+  int32_t dilation[2];
+  int32_t overlay_region[2];
+  int32_t in_group_size;
+  int32_t pad;
+  float activation_a;
+  float activation_b;
+  float residual_alpha;
+} shaderloom_conv2d_dw_output_tile_push_constants;
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_output_tile_push_constants_out_limits, offsetof(shaderloom_conv2d_dw_output_tile_push_constants, out_limits) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_output_tile_push_constants_in_sizes, offsetof(shaderloom_conv2d_dw_output_tile_push_constants, in_sizes) == 16);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_output_tile_push_constants_kernel_size, offsetof(shaderloom_conv2d_dw_output_tile_push_constants, kernel_size) == 32);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_output_tile_push_constants_stride, offsetof(shaderloom_conv2d_dw_output_tile_push_constants, stride) == 40);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_output_tile_push_constants_padding, offsetof(shaderloom_conv2d_dw_output_tile_push_constants, padding) == 48);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_output_tile_push_constants_dilation, offsetof(shaderloom_conv2d_dw_output_tile_push_constants, dilation) == 56);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_output_tile_push_constants_overlay_region, offsetof(shaderloom_conv2d_dw_output_tile_push_constants, overlay_region) == 64);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_output_tile_push_constants_in_group_size, offsetof(shaderloom_conv2d_dw_output_tile_push_constants, in_group_size) == 72);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_output_tile_push_constants_pad, offsetof(shaderloom_conv2d_dw_output_tile_push_constants, pad) == 76);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_output_tile_push_constants_activation_a, offsetof(shaderloom_conv2d_dw_output_tile_push_constants, activation_a) == 80);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_output_tile_push_constants_activation_b, offsetof(shaderloom_conv2d_dw_output_tile_push_constants, activation_b) == 84);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_output_tile_push_constants_residual_alpha, offsetof(shaderloom_conv2d_dw_output_tile_push_constants, residual_alpha) == 88);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_output_tile_push_constants_size, sizeof(shaderloom_conv2d_dw_output_tile_push_constants) == 92);
+
+/* conv2d_dw_prepack_weights */
+enum {
+  SHADERLOOM_CONV2D_DW_PREPACK_WEIGHTS_BINDING_OUT = 0,
+  SHADERLOOM_CONV2D_DW_PREPACK_WEIGHTS_BINDING_IN = 1
+};
+typedef struct shaderloom_conv2d_dw_prepack_weights_push_constants {
+  int32_t weight_nchw[4];
+} shaderloom_conv2d_dw_prepack_weights_push_constants;
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_prepack_weights_push_constants_weight_nchw, offsetof(shaderloom_conv2d_dw_prepack_weights_push_constants, weight_nchw) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_dw_prepack_weights_push_constants_size, sizeof(shaderloom_conv2d_dw_prepack_weights_push_constants) == 16);
+
+/* conv2d_gemm */
+enum {
+  SHADERLOOM_CONV2D_GEMM_BINDING_OUT = 0,
+  SHADERLOOM_CONV2D_GEMM_BINDING_IN = 1,
+  SHADERLOOM_CONV2D_GEMM_BINDING_WEIGHT = 2,
+  SHADERLOOM_CONV2D_GEMM_BINDING_BIAS = 3,
+  SHADERLOOM_CONV2D_GEMM_BINDING_RESIDUAL = 4,
+  SHADERLOOM_CONV2D_GEMM_BINDING_SCALE = 5,
+  SHADERLOOM_CONV2D_GEMM_BINDING_OUT_SIZES = 6
+};
+enum {
+  SHADERLOOM_CONV2D_GEMM_CONSTANT_HAS_ACTIVATION = 3,
+  SHADERLOOM_CONV2D_GEMM_CONSTANT_ACTIVATION_OP = 4,
+  SHADERLOOM_CONV2D_GEMM_CONSTANT_HAS_RESIDUAL = 5,
+  SHADERLOOM_CONV2D_GEMM_CONSTANT_HAS_SCALE = 6,
+  SHADERLOOM_CONV2D_GEMM_CONSTANT_RESIDUAL_OP = 7
+};
+typedef struct shaderloom_conv2d_gemm_out_sizes {
+  int32_t out_whcn[4];
+} shaderloom_conv2d_gemm_out_sizes;
+SHADERLOOM_ASSERT(shaderloom_conv2d_gemm_out_sizes_out_whcn, offsetof(shaderloom_conv2d_gemm_out_sizes, out_whcn) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_gemm_out_sizes_size, sizeof(shaderloom_conv2d_gemm_out_sizes) == 16);
+typedef struct shaderloom_conv2d_gemm_push_constants {
+  int32_t columns[4];
+  float activation_a;
+  float activation_b;
+  float residual_alpha;
+  int32_t pad;
+} shaderloom_conv2d_gemm_push_constants;
+SHADERLOOM_ASSERT(shaderloom_conv2d_gemm_push_constants_columns, offsetof(shaderloom_conv2d_gemm_push_constants, columns) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_gemm_push_constants_activation_a, offsetof(shaderloom_conv2d_gemm_push_constants, activation_a) == 16);
+SHADERLOOM_ASSERT(shaderloom_conv2d_gemm_push_constants_activation_b, offsetof(shaderloom_conv2d_gemm_push_constants, activation_b) == 20);
+SHADERLOOM_ASSERT(shaderloom_conv2d_gemm_push_constants_residual_alpha, offsetof(shaderloom_conv2d_gemm_push_constants, residual_alpha) == 24);
+SHADERLOOM_ASSERT(shaderloom_conv2d_gemm_push_constants_pad, offsetof(shaderloom_conv2d_gemm_push_constants, pad) == 28);
+SHADERLOOM_ASSERT(shaderloom_conv2d_gemm_push_constants_size, sizeof(shaderloom_conv2d_gemm_push_constants) == 32);
+
+/* conv2d_im2col */
+enum {
+  SHADERLOOM_CONV2D_IM2COL_BINDING_OUT = 0,
+  SHADERLOOM_CONV2D_IM2COL_BINDING_IN = 1,
+  SHADERLOOM_CONV2D_IM2COL_BINDING_IN_SIZES = 2
+};
+typedef struct shaderloom_conv2d_im2col_in_sizes {
+  int32_t in_whcn[4];
+} shaderloom_conv2d_im2col_in_sizes;
+SHADERLOOM_ASSERT(shaderloom_conv2d_im2col_in_sizes_in_whcn, offsetof(shaderloom_conv2d_im2col_in_sizes, in_whcn) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_im2col_in_sizes_size, sizeof(shaderloom_conv2d_im2col_in_sizes) == 16);
+typedef struct shaderloom_conv2d_im2col_push_constants {
+  int32_t kernel_stride[4];
+  int32_t padding_dilation[4];
+  int32_t columns[4];
+} shaderloom_conv2d_im2col_push_constants;
+SHADERLOOM_ASSERT(shaderloom_conv2d_im2col_push_constants_kernel_stride, offsetof(shaderloom_conv2d_im2col_push_constants, kernel_stride) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_im2col_push_constants_padding_dilation, offsetof(shaderloom_conv2d_im2col_push_constants, padding_dilation) == 16);
+SHADERLOOM_ASSERT(shaderloom_conv2d_im2col_push_constants_columns, offsetof(shaderloom_conv2d_im2col_push_constants, columns) == 32);
+SHADERLOOM_ASSERT(shaderloom_conv2d_im2col_push_constants_size, sizeof(shaderloom_conv2d_im2col_push_constants) == 48);
+
+/* conv2d_prepack_weights */
+enum {
+  SHADERLOOM_CONV2D_PREPACK_WEIGHTS_BINDING_OUT = 0,
+  SHADERLOOM_CONV2D_PREPACK_WEIGHTS_BINDING_IN = 1
+};
+typedef struct shaderloom_conv2d_prepack_weights_push_constants {
+  int32_t weight_nchw[4];
+} shaderloom_conv2d_prepack_weights_push_constants;
+SHADERLOOM_ASSERT(shaderloom_conv2d_prepack_weights_push_constants_weight_nchw, offsetof(shaderloom_conv2d_prepack_weights_push_constants, weight_nchw) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_prepack_weights_push_constants_size, sizeof(shaderloom_conv2d_prepack_weights_push_constants) == 16);
 
 /* conv2d_pw_tiled */
 enum {
@@ -251,18 +532,151 @@ SHADERLOOM_ASSERT(shaderloom_conv2d_pw_tiled_push_constants_activation_b, offset
 SHADERLOOM_ASSERT(shaderloom_conv2d_pw_tiled_push_constants_residual_alpha, offsetof(shaderloom_conv2d_pw_tiled_push_constants, residual_alpha) == 24);
 SHADERLOOM_ASSERT(shaderloom_conv2d_pw_tiled_push_constants_size, sizeof(shaderloom_conv2d_pw_tiled_push_constants) == 28);
 
+/* conv2d_tiled */
+enum {
+  SHADERLOOM_CONV2D_TILED_BINDING_OUT = 0,
+  SHADERLOOM_CONV2D_TILED_BINDING_IN = 1,
+  SHADERLOOM_CONV2D_TILED_BINDING_WEIGHT = 2,
+  SHADERLOOM_CONV2D_TILED_BINDING_BIAS = 3,
+  SHADERLOOM_CONV2D_TILED_BINDING_RESIDUAL = 4,
+  SHADERLOOM_CONV2D_TILED_BINDING_SCALE = 5,
+  SHADERLOOM_CONV2D_TILED_BINDING_OUT_LIMITS = 6,
+  SHADERLOOM_CONV2D_TILED_BINDING_IN_SIZES = 7,
+  SHADERLOOM_CONV2D_TILED_BINDING_CONV_PARAMS = 8,
+  SHADERLOOM_CONV2D_TILED_BINDING_TILE_PARAMS = 9,
+  SHADERLOOM_CONV2D_TILED_BINDING_EPILOGUE_PARAMS = 10
+};
+enum {
+  SHADERLOOM_CONV2D_TILED_CONSTANT_KERNEL_W = 3,
+  SHADERLOOM_CONV2D_TILED_CONSTANT_KERNEL_H = 4,
+  SHADERLOOM_CONV2D_TILED_CONSTANT_UNIT_STRIDE_DILATION = 5,
+  SHADERLOOM_CONV2D_TILED_CONSTANT_HAS_BIAS = 6,
+  SHADERLOOM_CONV2D_TILED_CONSTANT_IN_GROUP_CHANNELS = 7,
+  SHADERLOOM_CONV2D_TILED_CONSTANT_OUT_GROUP_CHANNELS = 8,
+  SHADERLOOM_CONV2D_TILED_CONSTANT_HAS_ACTIVATION = 9,
+  SHADERLOOM_CONV2D_TILED_CONSTANT_ACTIVATION_OP = 10,
+  SHADERLOOM_CONV2D_TILED_CONSTANT_HAS_RESIDUAL = 11,
+  SHADERLOOM_CONV2D_TILED_CONSTANT_HAS_SCALE = 12,
+  SHADERLOOM_CONV2D_TILED_CONSTANT_RESIDUAL_OP = 13
+};
+typedef struct shaderloom_conv2d_tiled_out_limits {
+  int32_t limits[4];
+} shaderloom_conv2d_tiled_out_limits;
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_out_limits_limits, offsetof(shaderloom_conv2d_tiled_out_limits, limits) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_out_limits_size, sizeof(shaderloom_conv2d_tiled_out_limits) == 16);
+typedef struct shaderloom_conv2d_tiled_in_sizes {
+  int32_t in_whcn[4];
+} shaderloom_conv2d_tiled_in_sizes;
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_in_sizes_in_whcn, offsetof(shaderloom_conv2d_tiled_in_sizes, in_whcn) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_in_sizes_size, sizeof(shaderloom_conv2d_tiled_in_sizes) == 16);
+typedef struct shaderloom_conv2d_tiled_conv_params {
+  int32_t kernel_size[2];
+  int32_t stride[2];
+  int32_t padding[2];
+  int32_t dilation[2];
+} shaderloom_conv2d_tiled_conv_params;
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_conv_params_kernel_size, offsetof(shaderloom_conv2d_tiled_conv_params, kernel_size) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_conv_params_stride, offsetof(shaderloom_conv2d_tiled_conv_params, stride) == 8);
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_conv_params_padding, offsetof(shaderloom_conv2d_tiled_conv_params, padding) == 16);
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_conv_params_dilation, offsetof(shaderloom_conv2d_tiled_conv_params, dilation) == 24);
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_conv_params_size, sizeof(shaderloom_conv2d_tiled_conv_params) == 32);
+typedef struct shaderloom_conv2d_tiled_tile_params {
+  int32_t overlay_region[2];
+  int32_t in_group_size;
+} shaderloom_conv2d_tiled_tile_params;
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_tile_params_overlay_region, offsetof(shaderloom_conv2d_tiled_tile_params, overlay_region) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_tile_params_in_group_size, offsetof(shaderloom_conv2d_tiled_tile_params, in_group_size) == 8);
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_tile_params_size, sizeof(shaderloom_conv2d_tiled_tile_params) == 12);
+typedef struct shaderloom_conv2d_tiled_epilogue_params {
+  float activation_a;
+  float activation_b;
+  float residual_alpha;
+} shaderloom_conv2d_tiled_epilogue_params;
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_epilogue_params_activation_a, offsetof(shaderloom_conv2d_tiled_epilogue_params, activation_a) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_epilogue_params_activation_b, offsetof(shaderloom_conv2d_tiled_epilogue_params, activation_b) == 4);
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_epilogue_params_residual_alpha, offsetof(shaderloom_conv2d_tiled_epilogue_params, residual_alpha) == 8);
+SHADERLOOM_ASSERT(shaderloom_conv2d_tiled_epilogue_params_size, sizeof(shaderloom_conv2d_tiled_epilogue_params) == 12);
+
+/* conv_transpose2d */
+enum {
+  SHADERLOOM_CONV_TRANSPOSE2D_BINDING_OUT = 0,
+  SHADERLOOM_CONV_TRANSPOSE2D_BINDING_IN = 1,
+  SHADERLOOM_CONV_TRANSPOSE2D_BINDING_WEIGHT = 2,
+  SHADERLOOM_CONV_TRANSPOSE2D_BINDING_BIAS = 3,
+  SHADERLOOM_CONV_TRANSPOSE2D_BINDING_RESIDUAL = 4,
+  SHADERLOOM_CONV_TRANSPOSE2D_BINDING_SCALE = 5,
+  SHADERLOOM_CONV_TRANSPOSE2D_BINDING_OUT_LIMITS = 6,
+  SHADERLOOM_CONV_TRANSPOSE2D_BINDING_IN_SIZES = 7,
+  SHADERLOOM_CONV_TRANSPOSE2D_BINDING_CONV_PARAMS = 8,
+  SHADERLOOM_CONV_TRANSPOSE2D_BINDING_TILE_PARAMS = 9,
+  SHADERLOOM_CONV_TRANSPOSE2D_BINDING_EPILOGUE_PARAMS = 10
+};
+enum {
+  SHADERLOOM_CONV_TRANSPOSE2D_CONSTANT_HAS_ACTIVATION = 3,
+  SHADERLOOM_CONV_TRANSPOSE2D_CONSTANT_ACTIVATION_OP = 4,
+  SHADERLOOM_CONV_TRANSPOSE2D_CONSTANT_HAS_RESIDUAL = 5,
+  SHADERLOOM_CONV_TRANSPOSE2D_CONSTANT_HAS_SCALE = 6,
+  SHADERLOOM_CONV_TRANSPOSE2D_CONSTANT_RESIDUAL_OP = 7
+};
+typedef struct shaderloom_conv_transpose2d_out_limits {
+  int32_t limits[4];
+} shaderloom_conv_transpose2d_out_limits;
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_out_limits_limits, offsetof(shaderloom_conv_transpose2d_out_limits, limits) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_out_limits_size, sizeof(shaderloom_conv_transpose2d_out_limits) == 16);
+typedef struct shaderloom_conv_transpose2d_in_sizes {
+  int32_t in_whcn[4];
+} shaderloom_conv_transpose2d_in_sizes;
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_in_sizes_in_whcn, offsetof(shaderloom_conv_transpose2d_in_sizes, in_whcn) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_in_sizes_size, sizeof(shaderloom_conv_transpose2d_in_sizes) == 16);
+typedef struct shaderloom_conv_transpose2d_conv_params {
+  int32_t kernel_size[2];
+  int32_t stride[2];
+  int32_t padding[2];
+  int32_t dilation[2];
+} shaderloom_conv_transpose2d_conv_params;
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_conv_params_kernel_size, offsetof(shaderloom_conv_transpose2d_conv_params, kernel_size) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_conv_params_stride, offsetof(shaderloom_conv_transpose2d_conv_params, stride) == 8);
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_conv_params_padding, offsetof(shaderloom_conv_transpose2d_conv_params, padding) == 16);
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_conv_params_dilation, offsetof(shaderloom_conv_transpose2d_conv_params, dilation) == 24);
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_conv_params_size, sizeof(shaderloom_conv_transpose2d_conv_params) == 32);
+typedef struct shaderloom_conv_transpose2d_tile_params {
+  int32_t overlay_region[2];
+  int32_t in_group_size;
+} shaderloom_conv_transpose2d_tile_params;
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_tile_params_overlay_region, offsetof(shaderloom_conv_transpose2d_tile_params, overlay_region) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_tile_params_in_group_size, offsetof(shaderloom_conv_transpose2d_tile_params, in_group_size) == 8);
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_tile_params_size, sizeof(shaderloom_conv_transpose2d_tile_params) == 12);
+typedef struct shaderloom_conv_transpose2d_epilogue_params {
+  float activation_a;
+  float activation_b;
+  float residual_alpha;
+} shaderloom_conv_transpose2d_epilogue_params;
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_epilogue_params_activation_a, offsetof(shaderloom_conv_transpose2d_epilogue_params, activation_a) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_epilogue_params_activation_b, offsetof(shaderloom_conv_transpose2d_epilogue_params, activation_b) == 4);
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_epilogue_params_residual_alpha, offsetof(shaderloom_conv_transpose2d_epilogue_params, residual_alpha) == 8);
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_epilogue_params_size, sizeof(shaderloom_conv_transpose2d_epilogue_params) == 12);
+
+/* conv_transpose2d_prepack_weights */
+enum {
+  SHADERLOOM_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_BINDING_OUT = 0,
+  SHADERLOOM_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_BINDING_IN = 1
+};
+typedef struct shaderloom_conv_transpose2d_prepack_weights_push_constants {
+  int32_t weight_nchw[4];
+} shaderloom_conv_transpose2d_prepack_weights_push_constants;
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_prepack_weights_push_constants_weight_nchw, offsetof(shaderloom_conv_transpose2d_prepack_weights_push_constants, weight_nchw) == 0);
+SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_prepack_weights_push_constants_size, sizeof(shaderloom_conv_transpose2d_prepack_weights_push_constants) == 16);
+
 /* linear_prepack_weights */
 enum {
   SHADERLOOM_LINEAR_PREPACK_WEIGHTS_BINDING_OUT = 0,
   SHADERLOOM_LINEAR_PREPACK_WEIGHTS_BINDING_IN = 1
 };
 typedef struct shaderloom_linear_prepack_weights_push_constants {
-  int32_t weight_n;
-  int32_t weight_k;
+  int32_t weight_nchw[4];
 } shaderloom_linear_prepack_weights_push_constants;
-SHADERLOOM_ASSERT(shaderloom_linear_prepack_weights_push_constants_weight_n, offsetof(shaderloom_linear_prepack_weights_push_constants, weight_n) == 0);
-SHADERLOOM_ASSERT(shaderloom_linear_prepack_weights_push_constants_weight_k, offsetof(shaderloom_linear_prepack_weights_push_constants, weight_k) == 4);
-SHADERLOOM_ASSERT(shaderloom_linear_prepack_weights_push_constants_size, sizeof(shaderloom_linear_prepack_weights_push_constants) == 8);
+SHADERLOOM_ASSERT(shaderloom_linear_prepack_weights_push_constants_weight_nchw, offsetof(shaderloom_linear_prepack_weights_push_constants, weight_nchw) == 0);
+SHADERLOOM_ASSERT(shaderloom_linear_prepack_weights_push_constants_size, sizeof(shaderloom_linear_prepack_weights_push_constants) == 16);
 
 /* nchw_to_texture3d */
 enum {

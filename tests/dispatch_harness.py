@@ -156,16 +156,20 @@ class Harness:
         self.program = program
 
     def compare(self, problems: int, seed: int, interpret_every: int) -> Outcome:
-        """Compare on random problems of every op in turn; the interpreter joins in now and then."""
+        """Compare on random problems of every op in turn; the interpreter joins in now and then.
+
+        An op comes as often as it has routes.
+        """
         rng = random.Random(seed)
-        ops = self.decisions.ops
+        turns = [i for i, op in enumerate(self.decisions.ops) for _ in op.routes]
         drawn = []
         rows = bytearray()
         for i in range(problems):
-            op = ops[i % len(ops)]
+            turn = turns[i % len(turns)]
+            op = self.decisions.ops[turn]
             problem, device = draw(self.decisions, op, rng)
             drawn.append((op, problem, device))
-            rows += struct.pack("<q", i % len(ops))
+            rows += struct.pack("<q", turn)
             rows += pack_row(self.decisions.device, device, self.enums)
             rows += pack_row(op.inputs, problem, self.enums)
         ran = subprocess.run([self.program], input=bytes(rows), capture_output=True, check=True)

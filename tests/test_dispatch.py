@@ -152,15 +152,18 @@ def test_local_sizes_fit_the_device(
 
 @pytest.fixture
 def conv(dispatch: ModuleType) -> Callable[..., Any]:
-    """Pick a 1x1 convolution of 8 to 8 channels on 8x8 pixels, with changes."""
+    """Pick a 1x1 convolution of 8 to 8 channels on 8x8 pixels, with changes; its first record."""
 
     def pick(device: dict[str, Any] | None = None, **changes: Any) -> Any:
-        base = {"in_n": 1, "in_c": 8, "in_h": 8, "in_w": 8, "out_c": 8, "kernel_h": 1}
-        problem = dispatch.Conv2dProblem(**{**base, "kernel_w": 1, **changes})
-        [record] = dispatch.pick_conv2d(problem, dispatch.Device(**(device or {})))
-        return record
+        return pick_all(dispatch, device or {}, **changes)[0]
 
     return pick
+
+
+def pick_all(dispatch: ModuleType, device: dict[str, Any], **changes: Any) -> Any:
+    base = {"in_n": 1, "in_c": 8, "in_h": 8, "in_w": 8, "out_c": 8, "kernel_h": 1, "kernel_w": 1}
+    problem = dispatch.Conv2dProblem(**{**base, **changes})
+    return dispatch.pick_conv2d(problem, dispatch.Device(**device))
 
 
 def test_a_grid_past_the_limit_folds_into_z(conv: Callable[..., Any]) -> None:
@@ -231,8 +234,16 @@ def test_fault_17_a_shader_without_push_constants_has_none(woven: Woven) -> None
         ({"transposed": True, "groups": 2}, "transposed convolution has no groups: groups is 2"),
         ({"has_scale": True}, "a scale needs a residual"),
         ({"kernel_h": 9}, "the output is empty: 0 x 8"),
-        ({"kernel_h": 3}, "conv2d: no route takes this problem"),
-        ({"groups": 2}, "conv2d: no route takes this problem"),  # upstream forgets this test
+        ({"direct_tile": "three"}, "conv2d: direct_tile has no such value"),
+        ({"band_rows": -1}, "a band is negative: -1 rows, 0 bands"),
+        (
+            {"band_count": 4097, "route": "im2col"},
+            "conv2d: 4097 repetitions are not between 1 and 4096",
+        ),
+        (
+            {"groups": 2, "route": "transposed"},
+            "conv2d: route transposed is not possible: it needs transposed",
+        ),
         ({"padding_h": 2**62}, "conv2d: an integer overflowed or was divided by zero"),
         ({"dtype": "double"}, "conv2d: dtype has no such value"),
         ({"in_h": 257}, "a side of 257 texels exceeds the device limit 256"),
@@ -252,6 +263,101 @@ def test_an_impossible_forced_route_says_what_it_needs(
     assert conv(route="pointwise") == conv()
     with pytest.raises(dispatch.DispatchError, match="route pointwise is not possible: it needs"):
         conv(kernel_h=3, route="pointwise")
+
+
+# ---- routes and variants ------------------------------------------------------------------------
+
+K3 = {"kernel_h": 3, "kernel_w": 3}
+K5 = {"kernel_h": 5, "kernel_w": 5}
+DEPTHWISE = {"groups": 8}
+
+
+@pytest.mark.parametrize(
+    ("changes", "device", "shaders"),
+    [
+        ({}, {}, ["conv2d_pw_tiled_float"]),
+        ({"stride_h": 2, "dtype": "half"}, {}, ["conv2d_pw_tiled_half"]),
+        ({"groups": 2}, {}, ["conv2d_tiled_1x1_interior_float"]),  # upstream forgets the groups
+        (K3, {}, ["conv2d_tiled_1x1_interior_float"]),
+        ({**K3, "padding_w": 1}, {}, ["conv2d_tiled_1x1_border_float"]),
+        ({**K3, "direct_tile": "two"}, {}, ["conv2d_tiled_2x2_interior_float"]),
+        ({**K3, "in_h": 256, "in_w": 256}, {}, ["conv2d_tiled_2x2_interior_float"]),
+        ({**K3, "groups": 2, "out_c": 128}, {}, ["conv2d_tiled_1x1_interior_float"]),
+        ({**K3, "transposed": True}, {}, ["conv_transpose2d_float"]),
+        ({**DEPTHWISE}, {}, ["conv2d_dw_float"]),
+        ({**DEPTHWISE, **K3}, {}, ["conv2d_dw_output_tile_3x3_b4x2_float"]),
+        ({**DEPTHWISE, **K5, "dtype": "half"}, {}, ["conv2d_dw_output_tile_5x5_b4x2_half"]),
+        ({**DEPTHWISE, **K3, "b1x1": True}, {}, ["conv2d_dw_output_tile_3x3_b1x1_float"]),
+        (
+            {**DEPTHWISE, **K5},
+            {"device_class": "mali"},
+            ["conv2d_dw_output_tile_5x5_b1x1_float"],
+        ),
+        ({**DEPTHWISE, **K3, "stride_h": 2}, {}, ["conv2d_dw_output_tile_3x3_sned_float"]),
+        (
+            {**DEPTHWISE, **K3, "stride_h": 2, "stride_w": 2, "dilation_h": 2, "dilation_w": 2},
+            {},
+            ["conv2d_dw_output_tile_3x3_b4x2_float"],
+        ),
+        ({**DEPTHWISE, "kernel_h": 3, "kernel_w": 5}, {}, ["conv2d_dw_float"]),
+        ({"groups": 8, "out_c": 16, **K3}, {}, ["conv2d_tiled_1x1_interior_float"]),
+        (
+            {**K3, "out_c": 128},
+            {},
+            ["conv2d_im2col_texture2d_float", "conv2d_gemm_texture2d_float"],
+        ),
+        (
+            {**K3},
+            {"device_class": "mali"},
+            ["conv2d_im2col_buffer_float", "conv2d_gemm_buffer_float"],
+        ),
+        (
+            {**K3, "out_c": 128},
+            {"max_texture_2d": 30, "max_texture_3d": 64},
+            ["conv2d_im2col_texture3d_float", "conv2d_gemm_texture3d_wbuf_float"],
+        ),
+        ({**K3, "out_c": 128, "dilation_h": 2}, {}, ["conv2d_tiled_1x1_interior_float"]),
+        ({}, {"max_texture_2d": 7}, ["conv2d_pw_tiled_wbuf_float"]),
+        (K3, {"max_texture_2d": 23}, ["conv2d_tiled_1x1_interior_wbuf_float"]),
+        ({**K3, "transposed": True}, {"max_texture_2d": 23}, ["conv_transpose2d_wbuf_float"]),
+        (
+            {**DEPTHWISE, **K3},
+            {"max_texture_2d": 8},
+            ["conv2d_dw_output_tile_3x3_b4x2_wbuf_float"],
+        ),
+    ],
+)
+def test_routes(
+    changes: dict[str, Any], device: dict[str, Any], shaders: list[str], dispatch: ModuleType
+) -> None:
+    assert [record.shader for record in pick_all(dispatch, device, **changes)] == shaders
+
+
+def test_im2col_and_gemm_alternate_over_bands(dispatch: ModuleType) -> None:
+    records = pick_all(dispatch, {}, **K3, in_h=12, out_c=128, band_rows=4)
+    assert [r.shader.split("_")[1] for r in records] == ["im2col", "gemm"] * 3
+    rows = [int.from_bytes(r.push_constants[-12:-8], "little") for r in records[::2]]
+    assert rows == [0, 4, 8]  # oh_offset
+    # Ten output rows: the last band holds two; a fourth one has nothing to do.
+    assert [r.global_size[1] for r in records[::2]] == [4 * 6, 4 * 6, 2 * 6]
+    shrunk = pick_all(dispatch, {}, **K3, in_h=12, out_c=128, band_rows=4, band_count=4)
+    assert [r.grid[1] for r in shrunk[6:]] == [0, 0]
+
+
+def test_the_scratch_stays_within_its_budget(dispatch: ModuleType) -> None:
+    for dtype, size in (("float", 16), ("half", 8)):
+        records = pick_all(
+            dispatch,
+            {"max_texture_2d": 16384},
+            **K3,
+            in_h=256,
+            in_w=256,
+            in_c=256,
+            out_c=128,
+            dtype=dtype,
+        )
+        width, height, depth = records[0].out_extent
+        assert 8 << 20 < width * height * depth * size <= 16 << 20
 
 
 # ---- what a change means ------------------------------------------------------------------------

@@ -86,11 +86,10 @@ def bits(constant: dict[str, Any]) -> int:
 
 def in_c(shader: dict[str, Any]) -> dict[str, Any]:
     """Return what the C program must print for a shader of the manifest, but for its module."""
-    numbers = {b["name"]: b["binding"] for b in shader["bindings"]}
     bindings = []
     for binding in shader["bindings"]:
-        facts = {"dtype": "", "absent": "", "size": 0, "fields": [], "found": True, **binding}
-        facts["absent"] = numbers.get(facts["absent"], -1)
+        of_operand = dict.fromkeys(("dtype", "operand", "absent", "packed_by"), "")
+        facts = {**of_operand, "size": 0, "fields": [], "found": True, **binding}
         facts["fields"] = fields(facts["fields"])
         bindings.append(without(facts, MANIFEST_ONLY_BINDING))
     push = shader["push_constants"] or {"size": 0, "fields": []}

@@ -13,8 +13,9 @@ from runtime_support import validated_device
 from shaderloom_runtime.device import Device, open_device
 from shaderloom_runtime.errors import InvalidArgument
 from shaderloom_runtime.registry import Registry, load_registry
-from shaderloom_runtime.verify import compare, run_case, verify
-from shaderloom_runtime.verify_cases import CASES, QUICK_CASES, Case, Cases, epilogues
+from shaderloom_runtime.verify import CASES, QUICK_CASES, compare, run_case, verify
+from shaderloom_runtime.verify_cases import Case, Cases
+from shaderloom_runtime.verify_conv import epilogues
 
 
 @pytest.fixture(scope="module")

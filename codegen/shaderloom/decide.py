@@ -184,7 +184,12 @@ class _Run:
             (rule.binding, self.contents(rule.size, rule.stores)) for rule in rules.uniforms
         )
         x, y, z = (self.size(expr) for expr in rules.global_size)
-        local = self.local(rules.local, (x, y, z))
+        chosen = next(
+            choice.rule
+            for choice in rules.local
+            if choice.when is None or evaluate(choice.when, self.values)
+        )
+        local = self.local(chosen, (x, y, z))
         grid = self.grid(op, (x, y, z), local, rules.fold)
         width, height, depth = (self.size(expr) for expr in rules.extent)
         return Record(

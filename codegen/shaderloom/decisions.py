@@ -97,6 +97,14 @@ class OperandRule:
 
 
 @dataclass(frozen=True)
+class LocalChoice:
+    """The local-size rule taken when ``when`` holds; the last choice has no condition."""
+
+    when: Expr | None
+    rule: str
+
+
+@dataclass(frozen=True)
 class FamilyRules:
     """How a family is dispatched; ``variants`` maps axis values, in the axes' order, to names."""
 
@@ -110,7 +118,7 @@ class FamilyRules:
     uniforms: tuple[UniformRule, ...]
     operands: tuple[OperandRule, ...]
     global_size: tuple[Expr, Expr, Expr]
-    local: str
+    local: tuple[LocalChoice, ...]
     fold: tuple[int, int] | None  # an axis of the grid spills over into another, e.g. (0, 1)
     extent: tuple[Expr, Expr, Expr]
 
@@ -126,6 +134,7 @@ class FamilyRules:
         yield from (store.expr for rule in self.uniforms for store in rule.stores)
         yield from (rule.present for rule in self.operands if rule.present)
         yield from self.global_size
+        yield from (choice.when for choice in self.local if choice.when)
         yield from self.extent
 
 

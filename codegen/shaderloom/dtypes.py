@@ -10,7 +10,8 @@ class Dtype:
     """How an element type is stored: image format, GLSL scalar in a buffer, extensions of both."""
 
     format: str  # image format qualifier of a texture that is written
-    scalar: str  # element of a storage buffer
+    scalar: str  # element of a buffer
+    texel: str  # element of a vec4_buffer, four values of one texel
     buffer_requires: tuple[str, ...] = ()
 
 
@@ -26,8 +27,8 @@ class MemberType:
 
 # Half textures are read and computed as fp32; a half buffer needs 16-bit storage.
 DTYPES = {
-    "float": Dtype("rgba32f", "float"),
-    "half": Dtype("rgba16f", "float16_t", ("GL_EXT_shader_16bit_storage",)),
+    "float": Dtype("rgba32f", "float", "vec4"),
+    "half": Dtype("rgba16f", "float16_t", "f16vec4", ("GL_EXT_shader_16bit_storage",)),
 }
 
 MEMBER_TYPES = {
@@ -44,7 +45,9 @@ MEMBER_TYPES = {
 
 CONSTANT_TYPES = ("bool", "int", "uint", "float")
 
-STORAGES = ("texture2d", "texture3d", "buffer")
+BUFFERS = ("buffer", "vec4_buffer")
+
+STORAGES = ("texture2d", "texture3d", *BUFFERS)
 
 TARGET_ENVS = ("vulkan1.1", "vulkan1.2", "vulkan1.3")
 

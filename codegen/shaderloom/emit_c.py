@@ -8,7 +8,7 @@ asserts each offset.
 from __future__ import annotations
 
 import struct as packing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,7 @@ def _family(family: FamilyPlan) -> dict[str, Any]:
         ],
         "map_ids": [*LOCAL_SIZE_IDS, *(c.id for c in variant.constants)],
         "binding_tables": [
-            {"id": name, "bindings": [_binding(b, bindings, family) for b in bindings]}
+            {"id": name, "bindings": [_binding(b, family) for b in bindings]}
             for bindings, name in sorted(tables.items(), key=lambda item: item[1])
             if bindings
         ],
@@ -146,9 +146,8 @@ def _struct(family: FamilyPlan, struct: Struct) -> dict[str, Any]:
     }
 
 
-def _binding(binding: Binding, bindings: Sequence[Binding], family: FamilyPlan) -> dict[str, Any]:
+def _binding(binding: Binding, family: FamilyPlan) -> dict[str, Any]:
     block = binding.block
-    numbers = {b.name: b.binding for b in bindings}
     return {
         "name": binding.name,
         "binding": binding.binding,
@@ -156,7 +155,9 @@ def _binding(binding: Binding, bindings: Sequence[Binding], family: FamilyPlan) 
         "storage": c_constant("storage", binding.storage),
         "dtype": c_constant("dtype", binding.dtype or "none"),
         "access": c_constant("access", binding.access),
-        "absent": numbers[binding.absent] if binding.absent else "SHADERLOOM_NONE",
+        "operand": _optional(binding.operand),
+        "absent": _optional(operand(binding.absent)),
+        "packed_by": _optional(binding.packed_by),
         "size": block.size if block else 0,
         "field_count": len(block.fields) if block else 0,
         "fields": f"{c_type(family.name, block.name)}_fields" if block else "NULL",
@@ -201,6 +202,10 @@ def _word_lines(code: bytes) -> list[str]:
     words = [f"0x{word:08x}" for (word,) in packing.iter_unpack("<I", code)]
     rows = (words[i : i + _WORDS_A_LINE] for i in range(0, len(words), _WORDS_A_LINE))
     return [", ".join(row) for row in rows]
+
+
+def _optional(text: str) -> str:
+    return c_string(text) if text else "NULL"
 
 
 def c_string(text: str) -> str:

@@ -211,7 +211,9 @@ class _Emitter:
             ],
             "size": [emit(expr) for expr in rules.global_size],
             "extent": [emit(expr) for expr in rules.extent],
-            "local": rules.local,
+            "local": [
+                (emit(choice.when) if choice.when else "", choice.rule) for choice in rules.local
+            ],
             "fold": "{}, {}".format(*(rules.fold or (0, 0))),
         }
 

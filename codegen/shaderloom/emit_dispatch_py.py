@@ -208,7 +208,10 @@ def _family(op: OpRules, rules: FamilyRules, names: Callable[[str], str]) -> dic
         ],
         "size": [to_python(expr, names) for expr in rules.global_size],
         "extent": [to_python(expr, names) for expr in rules.extent],
-        "local": rules.local,
+        "local": [
+            (to_python(choice.when, names) if choice.when else "", choice.rule)
+            for choice in rules.local
+        ],
         "fold": rules.fold,
     }
 

@@ -13,8 +13,8 @@ _IMAGES = {"texture2d": "image2D", "texture3d": "image3D"}
 def declarations(plan: Plan, variant: VariantPlan) -> str:
     """Return every declaration of the variant's interface, and the enums its constants use.
 
-    Elements of a buffer ``t_in`` are declared as ``t_in_data[]``; members of uniform
-    blocks and push constants are plain global names.
+    Elements of a buffer ``t_in`` (scalars, or texels of a vec4_buffer) are ``t_in_data[]``;
+    members of uniform blocks and push constants are plain global names.
     """
     used = {constant.enum for constant in variant.constants if constant.enum}
     lines = [
@@ -52,10 +52,12 @@ def _binding(binding: Binding) -> str:
     if binding.block:
         return f"layout({at}, std140) uniform {binding.name} {{\n{_members(binding.block)}\n}};"
     access = "readonly" if binding.access == "read" else "writeonly"
-    scalar = dtype.scalar if dtype else "float"
+    element = "float"
+    if dtype:
+        element = dtype.scalar if binding.storage == "buffer" else dtype.texel
     return (
         f"layout({at}, std430) {access} restrict buffer {binding.name} {{\n"
-        f"  {scalar} {binding.name}_data[];\n}};"
+        f"  {element} {binding.name}_data[];\n}};"
     )
 
 

@@ -48,7 +48,7 @@ class Struct:
 
 @dataclass(frozen=True)
 class Binding:
-    """A descriptor of set 0. ``absent`` names the binding that stands in for a missing operand."""
+    """A descriptor of set 0 and the operand of the op that it takes."""
 
     binding: int
     name: str
@@ -56,8 +56,10 @@ class Binding:
     storage: str  # texture2d, texture3d, buffer or uniform
     access: str  # read or write
     dtype: str = ""  # float, half, ...; "" for a uniform block
-    absent: str = ""
+    operand: str = ""  # e.g. "residual"; "" for a uniform block
+    absent: str = ""  # what stands in for a missing operand, as the spec names it, e.g. "t_in"
     present: str = ""  # the expression that tells when the operand is not absent
+    packed_by: str = ""  # the op that brings a constant operand into the layout read here
     owner: str = ""
     keep: str = ""
     block: Struct | None = None  # the members of a uniform block
@@ -89,7 +91,7 @@ class VariantPlan:
     constants: tuple[Constant, ...]
     push_constants: Struct | None
     headers: tuple[str, ...]  # templates of the spliced blocks, in order
-    operands: tuple[tuple[str, str], ...]  # (name, storage) of those that others bind
+    operands: tuple[tuple[str, str], ...]  # (operand, storage) of those that others bind
     requires: tuple[str, ...]  # GLSL extensions
     target_env: str
     subgroup_size: int = 0  # 0: any

@@ -9,6 +9,7 @@ from typing import Any
 from shaderloom.cache import digest
 from shaderloom.dtypes import features
 from shaderloom.interface import LOCAL_SIZE_IDS, Binding, Plan, Struct, VariantPlan
+from shaderloom.names import operand
 from shaderloom.render import GENERATED, GlslSource, essence
 
 MANIFEST_VERSION = 1
@@ -90,7 +91,13 @@ def _binding(binding: Binding) -> dict[str, Any]:
     }
     if binding.block:
         return {**data, **_struct(binding.block)}
-    return {**data, "dtype": binding.dtype, "absent": binding.absent}
+    return {
+        **data,
+        "dtype": binding.dtype,
+        "operand": binding.operand,
+        "absent": operand(binding.absent),
+        "packed_by": binding.packed_by,
+    }
 
 
 def _struct(struct: Struct) -> dict[str, Any]:

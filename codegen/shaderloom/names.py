@@ -8,7 +8,7 @@ MAX_NAME = 96  # "generated/glsl/NAME.comp" stays under Windows' 260 with a root
 
 # What every template is given beside the variant's axes, and what Jinja keeps for itself.
 TEMPLATE_NAMES = (
-    *("plan", "generated", "extensions", "interface", "headers"),
+    *("plan", "generated", "extensions", "interface", "headers", "poison"),
     *("caller", "loop", "self", "super"),
 )
 

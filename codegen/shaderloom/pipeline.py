@@ -59,13 +59,16 @@ class Proven:
     findings: tuple[Finding, ...]
 
 
-def weave(spec: Path) -> Woven:
-    """Plan and render the project of ``spec``; raises SpecError or TemplateError."""
+def weave(spec: Path, poison: bool = False) -> Woven:
+    """Plan and render the project of ``spec``; raises SpecError or TemplateError.
+
+    With ``poison`` it is a test build: loads outside logical sizes give NaN.
+    """
     read = read_spec(spec, str(spec))
     planned = plan(read)
     decisions = plan_dispatch(read, planned)
     folder = spec.parent / TEMPLATES
-    renderer = Renderer(folder, str(folder))
+    renderer = Renderer(folder, str(folder), poison)
     sources = renderer.render_all(planned)
     inputs = {spec.name: spec.read_bytes()}
     inputs |= {f"{TEMPLATES}/{name}": (folder / name).read_bytes() for name in renderer.read}

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 
 from shaderloom.dtypes import (
+    BUFFERS,
     CONSTANT_TYPES,
     DTYPES,
     EXTENSIONS,
@@ -31,7 +32,7 @@ from shaderloom.interface import (
     VariantPlan,
 )
 from shaderloom.memory import place
-from shaderloom.names import TEMPLATE_NAMES, c_constant
+from shaderloom.names import TEMPLATE_NAMES, c_constant, operand
 from shaderloom.plan_checks import (
     REGISTRY_CONSTANTS,
     Errors,
@@ -63,7 +64,8 @@ def plan(spec: Spec) -> Plan:
     if not families:
         errors.add("no family is defined", "families")
     _check_unique(families, errors)
-    check_c_identifiers(enums, families, errors)
+    routes = {name: [route.route for route in op.routes] for name, op in spec.model.ops.items()}
+    check_c_identifiers(enums, families, routes, errors)
     errors.raise_if_any()
     return Plan(Path(spec.source.file).name, enums, families)
 
@@ -215,14 +217,26 @@ class _FamilyPlanner:
 
         return re.sub(r"\{(\w*)\}", value, text)
 
+    def name_parts(self, axes: Axes) -> Axes:
+        """Return how the name spells the values that it does not spell as they are."""
+        parts: Axes = {}
+        for name, texts in self.family.name_parts.items():
+            values = [str(value) for value in self.family.axes.get(name, ())]
+            for key in [name] if name not in axes else sorted(set(values) ^ set(texts)):
+                hint = nearest(key, values or list(self.family.axes))
+                message = f"'{key}' is no axis, or a value without its part{hint}"
+                self.add(message, "name_parts", name, at_key=True)
+            parts[name] = texts.get(str(axes.get(name)), "")
+        return parts
+
     def variant(self, axes: Axes) -> VariantPlan:
         family = self.family
-        name = self.fill(family.name, axes, "name")
+        name = self.fill(family.name, {**axes, **self.name_parts(axes)}, "name")
         bindings = self.bindings(axes)
         needed = {
             extension
             for binding in bindings
-            if binding.storage == "buffer" and binding.dtype in DTYPES
+            if binding.storage in BUFFERS and binding.dtype in DTYPES
             for extension in DTYPES[binding.dtype].buffer_requires
         }
         used_blocks = [b.block for b in family.bindings if b.block in self.model.blocks]
@@ -282,12 +296,14 @@ class _FamilyPlanner:
                 hint = nearest(value, list(known))
                 self.add(f"unknown {what} '{value}' of '{item.label}'{hint}", *path, what)
         kind = Kind.SAMPLED_IMAGE if item.access == "read" else Kind.STORAGE_IMAGE
-        if storage == "buffer":
+        if storage in BUFFERS:
             kind = Kind.STORAGE_BUFFER
         result.append(
             Binding(
                 number, item.label, kind, storage, item.access or "read", dtype,
-                absent=item.absent or "", present=item.present or "", owner=owner, keep=keep,
+                operand=item.operand or operand(item.label),
+                absent=item.absent or "", present=item.present or "",
+                packed_by=item.packed_by or "", owner=owner, keep=keep,
             )
         )  # fmt: skip
 

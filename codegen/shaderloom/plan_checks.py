@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from shaderloom.decisions import AUTO
 from shaderloom.dtypes import STORAGES
 from shaderloom.errors import Diagnostic, SpecError, nearest, of_variants
 from shaderloom.interface import Binding, EnumPlan, FamilyPlan, Kind, VariantPlan
@@ -121,16 +123,17 @@ def check_absent(variants: Iterable[VariantPlan], errors: Errors, path: KeyPath)
 
 
 def _absent_problem(binding: Binding, variant: VariantPlan) -> str:
-    by_name = {other.name: other for other in variant.bindings}
+    by_operand = {other.operand: other for other in variant.bindings}
     elsewhere = dict(variant.operands)
-    stand_in = by_name.get(binding.absent)
+    stand_in = by_operand.get(operand(binding.absent))
     if binding.absent in elsewhere:
         storage = elsewhere[binding.absent]
         if storage == binding.storage:
             return ""
         return f"'{binding.absent}' is a {storage} elsewhere, the slot a {binding.storage}"
     if stand_in is None:
-        hint = nearest(binding.absent, [*by_name, *elsewhere])
+        names = [other.name for other in variant.bindings if other.operand]
+        hint = nearest(binding.absent, [*names, *elsewhere])
         return f"no binding '{binding.absent}'{hint}"
     if stand_in.absent:
         return f"'{binding.absent}' may itself be absent"
@@ -161,7 +164,7 @@ REGISTRY_FUNCTIONS = (
     "slot_name",
 )
 REGISTRY_CONSTANTS = (
-    *("SHADERLOOM_ASSERT", "SHADERLOOM_LAYOUT_HASH", "SHADERLOOM_NONE"),
+    *("SHADERLOOM_ASSERT", "SHADERLOOM_LAYOUT_HASH"),
     *("SHADERLOOM_REGISTRY_H", "SHADERLOOM_DISPATCH_H"),
     *(f"SHADERLOOM_CONSTANT_LOCAL_SIZE_{axis}" for axis in "XYZ"),
     *("SHADERLOOM_MAX_OPERANDS", "SHADERLOOM_MAX_PUSH_CONSTANT_SIZE"),
@@ -173,13 +176,20 @@ REGISTRY_PREFIXES = ("access", "dtype", "kind", "reencode", "shader", "slot", "s
 
 
 def check_c_identifiers(
-    enums: tuple[EnumPlan, ...], families: tuple[FamilyPlan, ...], errors: Errors
+    enums: tuple[EnumPlan, ...],
+    families: tuple[FamilyPlan, ...],
+    routes: Mapping[str, Sequence[str]],
+    errors: Errors,
 ) -> None:
-    """Refuse names that collide in C: family 'a' with constant 'b_c', family 'a_b' with 'c'."""
+    """Refuse names that collide in C: family 'a' with constant 'b_c', family 'a_b' with 'c'.
+
+    ``routes`` has the names of each op's routes.
+    """
     seen = {c_type(name): "a type of the registry" for name in REGISTRY_TYPES}
     seen |= {c_type(name): "a function of the registry" for name in REGISTRY_FUNCTIONS}
     seen |= {name: "the registry's own" for name in REGISTRY_CONSTANTS}
-    for name, what, where, spelt in _c_identifiers(enums, families):
+    identifiers = itertools.chain(_c_identifiers(enums, families), _c_of_ops(routes))
+    for name, what, where, spelt in identifiers:
         prefix = next((p for p in REGISTRY_PREFIXES if name.startswith(c_constant(p, ""))), None)
         if prefix:
             errors.add_at(f"{what} is {name} in C, like the registry's own", where, spelt)
@@ -216,3 +226,14 @@ def _c_identifiers(
                 if struct:
                     what = f"struct '{struct.name}' {whose}"
                     yield c_type(family.name, struct.name), what, path, struct.name
+
+
+def _c_of_ops(routes: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str, KeyPath, str]]:
+    for op, names in routes.items():
+        path: KeyPath = ("ops", op)
+        for part in ("problem", "route"):
+            yield c_type(op, part), f"the {part} of op '{op}'", path, op
+        for verb in ("pick", "default"):
+            yield c_type(verb, op), f"the function {verb} of op '{op}'", path, op
+        for name in (AUTO, *names):
+            yield c_constant(op, "route", name), f"route '{name}' of op '{op}'", path, name

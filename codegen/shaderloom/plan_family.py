@@ -5,7 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from shaderloom.decisions import ConstantRule, FamilyRules, Let, OperandRule, Store, UniformRule
+from shaderloom.decisions import (
+    ConstantRule,
+    FamilyRules,
+    Let,
+    LocalChoice,
+    OperandRule,
+    Store,
+    UniformRule,
+)
 from shaderloom.dtypes import MEMBER_TYPES
 from shaderloom.errors import Diagnostic, Position, SpecError, nearest
 from shaderloom.expr import BOOL, FLOAT, INT, Expr, Name, Type, Value
@@ -56,10 +64,7 @@ class FamilyRulesPlanner:
             self.planner.parse(text, self.scope, INT, (*self.path, "global", i))
             for i, text in enumerate(self.dispatch.size)
         ]
-        local = self.dispatch.local
-        if local not in self.planner.spec.model.local_sizes:
-            hint = nearest(local, list(self.planner.spec.model.local_sizes))
-            self.errors.add(f"unknown local-size rule '{local}'{hint}", *self.path, "local")
+        local = self.local()
         extent = [
             self.planner.parse(text, self.scope, INT, (*self.path, "extent", i))
             for i, text in enumerate(self.dispatch.extent)
@@ -76,6 +81,23 @@ class FamilyRulesPlanner:
             ("xyz".index(fold[0]), "xyz".index(fold[1])) if fold else None,
             (width, height, depth),
         )  # fmt: skip
+
+    def local(self) -> tuple[LocalChoice, ...]:
+        """Parse the choice of a local-size rule; the last, and no other, is unconditional."""
+        known = list(self.planner.spec.model.local_sizes)
+        choices = []
+        for i, item in enumerate(self.dispatch.local):
+            path = (*self.path, "local", i)
+            if item.use not in known:
+                hint = nearest(item.use, known)
+                self.errors.add(f"unknown local-size rule '{item.use}'{hint}", *path)
+            if (item.when is None) != (i == len(self.dispatch.local) - 1):
+                self.errors.add("the last choice, and no other, stands without 'when'", *path)
+            when = None
+            if item.when is not None:
+                when = self.planner.parse(item.when, self.scope, BOOL, (*path, "when"))
+            choices.append(LocalChoice(when, item.use))
+        return tuple(choices)
 
     def axes(self) -> tuple[tuple[Let, ...], tuple[tuple[tuple[Value, ...], str], ...]]:
         """Parse the expression of each axis that varies; prove that what they give exists."""
@@ -187,7 +209,7 @@ class FamilyRulesPlanner:
                 where = self.planner.spec.source.find((), binding.name)
                 present = self.present(binding.present, binding.name, where)
             absent = operand(binding.absent) if binding.absent else ""
-            rules.append(OperandRule(binding.binding, operand(binding.name), present, absent))
+            rules.append(OperandRule(binding.binding, binding.operand, present, absent))
         return tuple(rules)
 
     def present(self, text: str, name: str, where: Position) -> Expr | None:

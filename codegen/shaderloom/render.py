@@ -70,12 +70,14 @@ class _Markers(jinja2.ext.Extension):
 class Renderer:
     """Renders the variants of a plan from one template folder and notes what was read.
 
-    ``label`` is what errors call the folder, e.g. ``templates``.
+    ``label`` is what errors call the folder, e.g. ``templates``. With ``poison`` the shaders are
+    a test build: what they load outside logical sizes is NaN.
     """
 
-    def __init__(self, folder: Path, label: str) -> None:
+    def __init__(self, folder: Path, label: str, poison: bool = False) -> None:
         self.folder = folder
         self.label = label
+        self.poison = poison
         self.read: dict[str, str] = {}  # template name -> text, as loaded
         self._acyclic: set[str] = set()
         self._environment = jinja2.Environment(
@@ -135,6 +137,7 @@ class Renderer:
                 extensions=glsl.extensions(variant),
                 interface=glsl.declarations(plan, variant),
                 headers=variant.headers,
+                poison=self.poison,
             )
         except jinja2.TemplateError as error:
             raise self._translate(error, variant) from None

@@ -56,6 +56,8 @@ class BindingSpec(Model):
     dtype: str = "{dtype}"
     absent: str | None = None
     present: str | None = None
+    packed_by: str | None = None
+    operand: str | None = None
     keep: str | None = None
     fields: Members = {}
 
@@ -64,8 +66,9 @@ class BindingSpec(Model):
         kinds = [k for k in ("name", "uniform", "block") if getattr(self, k) is not None]
         if len(kinds) != 1:
             raise PydanticCustomError("loom", "a binding has one of 'name', 'uniform' and 'block'")
+        of_operand = {"storage", "access", "dtype", "absent", "present", "packed_by", "operand"}
         allowed = {
-            "name": {"name", "binding", "storage", "access", "dtype", "absent", "present", "keep"},
+            "name": {"name", "binding", "keep", *of_operand},
             "uniform": {"uniform", "binding", "fields", "keep"},
             "block": {"block"},
         }[kinds[0]]
@@ -188,6 +191,17 @@ class OpSpec(Model):
     routes: list[RouteSpec]
 
 
+class LocalSpec(Model):
+    """The local-size rule that a family uses when ``when`` holds; the last has no ``when``."""
+
+    use: str
+    when: Expression | None = None
+
+
+def _short_local(value: Any) -> Any:
+    return [{"use": value}] if isinstance(value, str) else value
+
+
 class DispatchSpec(Model):
     """How a family is dispatched: its axes, the contents of its interface, its sizes.
 
@@ -198,7 +212,7 @@ class DispatchSpec(Model):
     axes: dict[str, Expression] = {}
     values: Values = {}
     size: list[Expression] = Field(alias="global", min_length=3, max_length=3)
-    local: str
+    local: Annotated[list[LocalSpec], BeforeValidator(_short_local), Field(min_length=1)]
     fold: Literal["xy", "xz", "yz"] | None = None
     extent: list[Expression] = Field(min_length=3, max_length=3)
 
@@ -218,12 +232,16 @@ class SizeRuleSpec(Model):
 
 
 class FamilySpec(Model):
-    """A family: one template, one interface, and the axes that its variants differ in."""
+    """A family: one template, one interface, and the axes that its variants differ in.
+
+    ``name_parts`` is how ``name`` spells the values of an axis, where not as they are.
+    """
 
     op: str
     template: str
     name: str
     axes: dict[str, list[AxisValue]]
+    name_parts: dict[str, dict[str, str]] = {}
     exclude: list[dict[str, AxisValue]] = []
     requires: list[str] = []
     target_env: str = "vulkan1.1"

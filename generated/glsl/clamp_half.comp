@@ -16,7 +16,7 @@ int div_up_4(int n) {
   return (n + 3) / 4;
 }
 
-// Extent in texels of a channels-packed tensor: W, H, C4 * N.
+// Extent in texels of a channels-packed tensor of W, H, C, N: W, H, C4 * N.
 ivec3 texel_extent(ivec4 whcn) {
   return ivec3(whcn.xy, div_up_4(whcn.z) * whcn.w);
 }
@@ -25,9 +25,19 @@ bool inside(ivec3 pos, ivec3 extent) {
   return all(greaterThanEqual(pos, ivec3(0))) && all(lessThan(pos, extent));
 }
 
-// The texel at pos, or zero outside the extent: padding is read without relying on robust access.
+// A texel that the caller knows to be inside.
 vec4 load_texel(sampler3D image, ivec3 pos, ivec3 extent) {
-  return inside(pos, extent) ? texelFetch(image, pos, 0) : vec4(0.0);
+  return texelFetch(image, pos, 0);
+}
+
+// A texel, or zero outside: a convolution's padding, without relying on robust access.
+vec4 load_padded(sampler3D image, ivec3 pos, ivec3 extent) {
+  return inside(pos, extent) ? load_texel(image, pos, extent) : vec4(0.0);
+}
+
+// Block c4 of a packed channel vector (bias, scale) of c4s blocks.
+vec4 load_vector(sampler2D image, int c4, int c4s) {
+  return texelFetch(image, ivec2(c4, 0), 0);
 }
 
 // Zero the lanes past the last channel: c0 is the texel's first channel, e.g. c0 = 4, channels = 6

@@ -41,6 +41,40 @@ const int RESIDUAL_OP_ADD = 0;
 const int RESIDUAL_OP_SUB = 1;
 const int RESIDUAL_OP_MUL = 2;
 
+int div_up_4(int n) {
+  return (n + 3) / 4;
+}
+
+// Extent in texels of a channels-packed tensor of W, H, C, N: W, H, C4 * N.
+ivec3 texel_extent(ivec4 whcn) {
+  return ivec3(whcn.xy, div_up_4(whcn.z) * whcn.w);
+}
+
+bool inside(ivec3 pos, ivec3 extent) {
+  return all(greaterThanEqual(pos, ivec3(0))) && all(lessThan(pos, extent));
+}
+
+// A texel that the caller knows to be inside.
+vec4 load_texel(sampler3D image, ivec3 pos, ivec3 extent) {
+  return texelFetch(image, pos, 0);
+}
+
+// A texel, or zero outside: a convolution's padding, without relying on robust access.
+vec4 load_padded(sampler3D image, ivec3 pos, ivec3 extent) {
+  return inside(pos, extent) ? load_texel(image, pos, extent) : vec4(0.0);
+}
+
+// Block c4 of a packed channel vector (bias, scale) of c4s blocks.
+vec4 load_vector(sampler2D image, int c4, int c4s) {
+  return texelFetch(image, ivec2(c4, 0), 0);
+}
+
+// Zero the lanes past the last channel: c0 is the texel's first channel, e.g. c0 = 4, channels = 6
+// keeps two lanes. Written as a choice, since 0 * NaN is NaN.
+vec4 mask_lanes(vec4 texel, int c0, int channels) {
+  return mix(vec4(0.0), texel, lessThan(c0 + ivec4(0, 1, 2, 3), ivec4(channels)));
+}
+
 // Exactly the three supported activations: a longer switch costs instructions on some compilers
 // even when it is specialised away.
 vec4 apply_activation(vec4 y) {
@@ -63,66 +97,73 @@ vec4 apply_residual(vec4 y, vec4 r) {
   return y * r;
 }
 
-// y is the biased result for the output texel pos; n4 is its block of four channels.
-vec4 apply_epilogue(vec4 y, ivec3 pos, int n4) {
+// y is the biased result for the texel pos of an output of this extent; n4 is its block of channels.
+vec4 apply_epilogue(vec4 y, ivec3 pos, ivec3 extent, int n4, int n4s) {
   if (has_residual) {
-    vec4 r = texelFetch(t_residual, pos, 0);
+    vec4 r = load_texel(t_residual, pos, extent);
     if (has_scale) {
-      r *= texelFetch(t_scale, ivec2(n4, 0), 0);
+      r *= load_vector(t_scale, n4, n4s);
     }
     y = apply_residual(y, r);
   }
   return has_activation ? apply_activation(y) : y;
 }
 
-int div_up_4(int n) {
-  return (n + 3) / 4;
+// A device counts at most 65,535 workgroups an axis (guaranteed); a longer axis spills over into one
+// of 1, which is 0 until then: x into y, x into z, y into z.
+int folded_x_into_y() {
+  return int(gl_GlobalInvocationID.x +
+             gl_GlobalInvocationID.y * gl_NumWorkGroups.x * gl_WorkGroupSize.x);
 }
 
-// Extent in texels of a channels-packed tensor: W, H, C4 * N.
-ivec3 texel_extent(ivec4 whcn) {
-  return ivec3(whcn.xy, div_up_4(whcn.z) * whcn.w);
+int folded_x_into_z() {
+  return int(gl_GlobalInvocationID.x +
+             gl_GlobalInvocationID.z * gl_NumWorkGroups.x * gl_WorkGroupSize.x);
 }
 
-bool inside(ivec3 pos, ivec3 extent) {
-  return all(greaterThanEqual(pos, ivec3(0))) && all(lessThan(pos, extent));
-}
-
-// The texel at pos, or zero outside the extent: padding is read without relying on robust access.
-vec4 load_texel(sampler3D image, ivec3 pos, ivec3 extent) {
-  return inside(pos, extent) ? texelFetch(image, pos, 0) : vec4(0.0);
-}
-
-// Zero the lanes past the last channel: c0 is the texel's first channel, e.g. c0 = 4, channels = 6
-// keeps two lanes. Written as a choice, since 0 * NaN is NaN.
-vec4 mask_lanes(vec4 texel, int c0, int channels) {
-  return mix(vec4(0.0), texel, lessThan(c0 + ivec4(0, 1, 2, 3), ivec4(channels)));
-}
-
-// The y index of a grid whose y axis spilled over into z, since a device counts at most 65,535
-// workgroups an axis: z is 0 until then.
-int folded_y() {
+int folded_y_into_z() {
   return int(gl_GlobalInvocationID.y +
              gl_GlobalInvocationID.z * gl_NumWorkGroups.y * gl_WorkGroupSize.y);
+}
+
+// The weight texel pos of a packed weight of this extent.
+vec4 load_weight(ivec2 pos, ivec2 extent) {
+  return texelFetch(t_weight, pos, 0);
+}
+
+// Four weight texels side by side times the four lanes of x: a 4x4 matrix times a vector.
+vec4 weigh(vec4 x, ivec2 pos, ivec2 extent) {
+  return x.x * load_weight(pos, extent) + x.y * load_weight(pos + ivec2(1, 0), extent) +
+         x.z * load_weight(pos + ivec2(2, 0), extent) + x.w * load_weight(pos + ivec2(3, 0), extent);
+}
+
+// y is the biased sum for the texel pos = (x, y, block of channels) of an output of W, H, C4 texels.
+void store_output(vec4 y, ivec3 pos, ivec3 extent, int channels) {
+  y = apply_epilogue(y, pos, extent, pos.z, extent.z);
+  imageStore(t_out, pos, mask_lanes(y, 4 * pos.z, channels));
 }
 
 const int TILE = 4;
 
 void main() {
   const int n4 = int(gl_GlobalInvocationID.x);
-  const int first = folded_y() * TILE;
+  const int first = folded_y_into_z() * TILE;
   const int pixels = out_whcn.x * out_whcn.y;
-  if (n4 >= div_up_4(out_whcn.z) || first >= pixels) {
+  const ivec3 in_extent = texel_extent(in_whcn);
+  const ivec3 out_extent = texel_extent(out_whcn);
+  if (n4 >= out_extent.z || first >= pixels) {
     return;
   }
-  const ivec3 in_extent = texel_extent(in_whcn);
+  const ivec2 weight_extent = ivec2(4 * out_extent.z, in_extent.z);
 
   ivec2 out_pos[TILE];
   ivec2 in_pos[TILE];
   vec4 sum[TILE];
-  const vec4 bias = texelFetch(t_bias, ivec2(n4, 0), 0);
+  const vec4 bias = load_vector(t_bias, n4, out_extent.z);
   for (int i = 0; i < TILE; ++i) {
-    out_pos[i] = ivec2((first + i) % out_whcn.x, (first + i) / out_whcn.x);
+    // A tile may end past the last pixel: it computes that one again and does not store it.
+    const int pixel = min(first + i, pixels - 1);
+    out_pos[i] = ivec2(pixel % out_whcn.x, pixel / out_whcn.x);
     in_pos[i] = out_pos[i];
     if (!stride_1_padding_0) {
       in_pos[i] = out_pos[i] * ivec2(stride_w, stride_h) - ivec2(padding_w, padding_h);
@@ -131,20 +172,20 @@ void main() {
   }
 
   for (int k4 = 0; k4 < in_extent.z; ++k4) {
-    const vec4 w0 = texelFetch(t_weight, ivec2(4 * n4, k4), 0);
-    const vec4 w1 = texelFetch(t_weight, ivec2(4 * n4 + 1, k4), 0);
-    const vec4 w2 = texelFetch(t_weight, ivec2(4 * n4 + 2, k4), 0);
-    const vec4 w3 = texelFetch(t_weight, ivec2(4 * n4 + 3, k4), 0);
+    const vec4 w0 = load_weight(ivec2(4 * n4, k4), weight_extent);
+    const vec4 w1 = load_weight(ivec2(4 * n4 + 1, k4), weight_extent);
+    const vec4 w2 = load_weight(ivec2(4 * n4 + 2, k4), weight_extent);
+    const vec4 w3 = load_weight(ivec2(4 * n4 + 3, k4), weight_extent);
     for (int i = 0; i < TILE; ++i) {
-      const vec4 x = load_texel(t_in, ivec3(in_pos[i], k4), in_extent);
+      const ivec3 pos = ivec3(in_pos[i], k4);
+      const vec4 x = stride_1_padding_0 ? load_texel(t_in, pos, in_extent)
+                                        : load_padded(t_in, pos, in_extent);
       sum[i] += x.x * w0 + x.y * w1 + x.z * w2 + x.w * w3;
     }
   }
 
   for (int i = 0; i < TILE && first + i < pixels; ++i) {
-    const ivec3 pos = ivec3(out_pos[i], n4);
-    const vec4 y = apply_epilogue(sum[i], pos, n4);
-    imageStore(t_out, pos, mask_lanes(y, 4 * n4, out_whcn.z));
+    store_output(sum[i], ivec3(out_pos[i], n4), out_extent, out_whcn.z);
   }
 }
 

@@ -10,15 +10,14 @@ layout(set = 0, binding = 1, std430) readonly restrict buffer t_in {
 };
 
 layout(push_constant, std430) uniform PushConstants {
-  int weight_n;
-  int weight_k;
+  ivec4 weight_nchw;
 };
 
 int div_up_4(int n) {
   return (n + 3) / 4;
 }
 
-// Extent in texels of a channels-packed tensor: W, H, C4 * N.
+// Extent in texels of a channels-packed tensor of W, H, C, N: W, H, C4 * N.
 ivec3 texel_extent(ivec4 whcn) {
   return ivec3(whcn.xy, div_up_4(whcn.z) * whcn.w);
 }
@@ -27,9 +26,19 @@ bool inside(ivec3 pos, ivec3 extent) {
   return all(greaterThanEqual(pos, ivec3(0))) && all(lessThan(pos, extent));
 }
 
-// The texel at pos, or zero outside the extent: padding is read without relying on robust access.
+// A texel that the caller knows to be inside.
 vec4 load_texel(sampler3D image, ivec3 pos, ivec3 extent) {
-  return inside(pos, extent) ? texelFetch(image, pos, 0) : vec4(0.0);
+  return texelFetch(image, pos, 0);
+}
+
+// A texel, or zero outside: a convolution's padding, without relying on robust access.
+vec4 load_padded(sampler3D image, ivec3 pos, ivec3 extent) {
+  return inside(pos, extent) ? load_texel(image, pos, extent) : vec4(0.0);
+}
+
+// Block c4 of a packed channel vector (bias, scale) of c4s blocks.
+vec4 load_vector(sampler2D image, int c4, int c4s) {
+  return texelFetch(image, ivec2(c4, 0), 0);
 }
 
 // Zero the lanes past the last channel: c0 is the texel's first channel, e.g. c0 = 4, channels = 6
@@ -38,17 +47,33 @@ vec4 mask_lanes(vec4 texel, int c0, int channels) {
   return mix(vec4(0.0), texel, lessThan(c0 + ivec4(0, 1, 2, 3), ivec4(channels)));
 }
 
-float weight(int n, int k) {
-  return n < weight_n && k < weight_k ? float(t_in_data[n * weight_k + k]) : 0.0;
+void store_packed(ivec2 pos, ivec2 extent, vec4 texel) {
+  imageStore(t_out, pos, texel);
+}
+
+float weight_at(int n, int c, int h, int w) {
+  const ivec4 at = ivec4(n, c, h, w);
+  if (any(lessThan(at, ivec4(0))) || any(greaterThanEqual(at, weight_nchw))) {
+    return 0.0;
+  }
+  return float(t_in_data[((n * weight_nchw.y + c) * weight_nchw.z + h) * weight_nchw.w + w]);
 }
 
 void main() {
   const ivec2 pos = ivec2(gl_GlobalInvocationID.xy);
-  if (pos.x >= 4 * div_up_4(weight_n) || pos.y >= div_up_4(weight_k)) {
+  const ivec2 kernel = weight_nchw.wz;
+  const int c4s = div_up_4(weight_nchw.y);
+  const ivec2 extent = ivec2(4 * div_up_4(weight_nchw.x), kernel.x * kernel.y * c4s);
+  if (any(greaterThanEqual(pos, extent))) {
     return;
   }
   const int n = pos.x / 4 * 4;
-  const int k = 4 * pos.y + pos.x % 4;
-  imageStore(t_out, pos, vec4(weight(n, k), weight(n + 1, k), weight(n + 2, k), weight(n + 3, k)));
+  const int c = pos.y % c4s * 4 + pos.x % 4;
+  const int h = pos.y / c4s / kernel.x;
+  const int w = pos.y / c4s % kernel.x;
+  const vec4 texel = vec4(
+      weight_at(n, c, h, w), weight_at(n + 1, c, h, w), weight_at(n + 2, c, h, w),
+      weight_at(n + 3, c, h, w));
+  store_packed(pos, extent, texel);
 }
 

@@ -17,8 +17,7 @@ from .errors import NoValidationLayer, ShaderloomError, VulkanError
 from .info import DeviceInfo
 from .registry import load_registry
 from .runner import missing
-from .verify import verify
-from .verify_cases import CASES, QUICK_CASES
+from .verify import CASES, QUICK_CASES, verify
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

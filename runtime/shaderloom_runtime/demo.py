@@ -17,7 +17,7 @@ from . import reference
 from .device import Device
 from .memory import Image
 from .reference import Epilogue
-from .runner import Batch, Dispatch, Operands, pick
+from .runner import Batch, Dispatch, Operands, pick, weight_operand
 from .staging import Sizes, download, pack_vector, pack_weight, texture3d, upload
 from .submit import Recording
 
@@ -76,10 +76,10 @@ def run_demo(device: Device) -> Comparison:
         return random.standard_normal(shape).astype(np.float32)
 
     x, residual = draw(*_SIZES), draw(*_SIZES)
-    weight, bias, scale = draw(channels, channels), draw(channels), draw(channels)
+    weight, bias, scale = draw(channels, channels, 1, 1), draw(channels), draw(channels)
     expected = reference.conv2d(
         x.astype(np.float64),
-        weight.astype(np.float64).reshape(channels, channels, 1, 1),
+        weight.astype(np.float64),
         bias.astype(np.float64),
         epilogue=Epilogue(
             residual.astype(np.float64),
@@ -90,7 +90,7 @@ def run_demo(device: Device) -> Comparison:
     with Batch(device) as constants:
         operands = {
             "in": upload(constants, x),
-            "weight": pack_weight(constants, weight),
+            "weight": pack_weight(constants, weight, weight_operand(_convolution(device, True))),
             "bias": pack_vector(constants, bias),
             "residual": upload(constants, residual),
             "scale": pack_vector(constants, scale),

@@ -12,6 +12,7 @@ pipelines that it makes stay with the device and serve later calls.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,8 @@ from numpy.typing import NDArray
 
 from .device import Device
 from .errors import InvalidArgument
-from .memory import Buffer
-from .runner import Batch, pick
+from .memory import Buffer, Image
+from .runner import Batch, pick, weight_operand
 from .staging import DTYPE_NAMES, Sizes, download, pack_vector, pack_weight, texture3d, upload
 from .validate import (
     PairLike,
@@ -54,6 +55,7 @@ def conv2d(
     a: float = 0.0,
     b: float = 0.0,
     route: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
 ) -> Array:
     """Return ``activation(residual_op(conv(x, weight) + bias, residual * scale, alpha))``.
 
@@ -73,6 +75,7 @@ def conv2d(
             "leaky_relu" (a is the slope).
         a, b: parameters of the activation.
         route: force a route of the dispatcher; None lets it choose.
+        overrides: further fields of the dispatcher's problem, e.g. {"b1x1": True}.
 
     Raises:
         InvalidArgument: an argument that cannot be, or that no route takes (a ValueError).
@@ -98,20 +101,24 @@ def conv2d(
         b=b,
         route=route,
     )
-    dispatches = pick(device, "conv2d", **call.problem)
+    dispatches = pick(device, "conv2d", **call.problem, **(overrides or {}))
     check_residual_sizes(call)
     with Batch(device) as batch:
-        out = texture3d(batch, call.out_sizes, call.problem["dtype"])
-        operands = {
+        out = batch.output(dispatches[-1])
+        assert isinstance(out, Image), "every family of the op writes a texture3d"
+        packed = weight_operand(dispatches)
+        operands: dict[str, Buffer | Image] = {
             "out": out,
             "in": upload(batch, call.x),
-            "weight": pack_weight(batch, call.weight.reshape(call.problem["out_c"], -1)),
+            "weight": pack_weight(batch, call.weight, packed),
             "bias": pack_vector(batch, call.bias),
         }
         if call.residual is not None:
             operands["residual"] = upload(batch, call.residual)
         if call.scale is not None:
             operands["scale"] = pack_vector(batch, call.scale)
+        if len(dispatches) > 1:  # im2col: bands take turns with one scratch
+            operands["scratch"] = batch.output(dispatches[0], "scratch")
         batch.add(dispatches, operands)
         return _finish(batch, download(batch, out, call.out_sizes), call.out_sizes, call.x.dtype)
 

@@ -28,6 +28,16 @@ _PACKAGE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
+class Operand:
+    """What a shader binds at one place; ``packed_by`` is the op that makes a constant's layout."""
+
+    binding: int
+    name: str  # of the operand: in, weight, ...
+    storage: str  # texture2d, texture3d, buffer or vec4_buffer
+    packed_by: str
+
+
+@dataclass(frozen=True)
 class Shader:
     """One variant of the manifest; ``missing`` says why it was not compiled, empty if it was."""
 
@@ -37,6 +47,7 @@ class Shader:
     dtype: str  # float or half
     bindings: tuple[tuple[int, str], ...]  # (number in set 0, kind)
     read_only: tuple[int, ...]
+    operands: tuple[Operand, ...]
     push_constant_size: int  # bytes
     features: tuple[str, ...]
     subgroup_size: int
@@ -53,6 +64,11 @@ class Registry:
     shaders: Mapping[str, Shader]
     dispatch: ModuleType
     _modules: dict[str, bytes] = field(default_factory=dict, repr=False)
+
+    def operand(self, shader: str, name: str) -> Operand | None:
+        """Return how a shader takes the operand ``name``, None if it does not."""
+        operands = self.shaders[shader].operands
+        return next((operand for operand in operands if operand.name == name), None)
 
     def code(self, name: str) -> bytes:
         """Return the SPIR-V of a shader; the same object every time.
@@ -130,6 +146,11 @@ def _shader(name: str, entry: Mapping[str, Any], built: Mapping[str, Any]) -> Sh
         dtype=entry["axes"]["dtype"],
         bindings=tuple((b["binding"], b["kind"]) for b in bindings),
         read_only=tuple(b["binding"] for b in bindings if b["access"] == "read"),
+        operands=tuple(
+            Operand(b["binding"], b["operand"], b["storage"], b["packed_by"])
+            for b in bindings
+            if "operand" in b
+        ),
         push_constant_size=push["size"] if push else 0,
         features=tuple(entry["features"]),
         subgroup_size=entry["subgroup_size"],

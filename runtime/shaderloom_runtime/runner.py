@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -27,8 +28,8 @@ from .device import Device
 from .errors import InvalidArgument
 from .info import DeviceInfo
 from .kernel import KernelSpec, cached_kernel
-from .memory import Buffer, Image
-from .registry import Registry, load_registry
+from .memory import DTYPES, Buffer, Image
+from .registry import Operand, Registry, load_registry
 from .submit import Recording, Step
 
 # A record of the generated dispatch.py; it is loaded at run time and so has no static type.
@@ -42,12 +43,19 @@ def pick(device: Device, op: str, **problem: Any) -> tuple[Dispatch, ...]:
     Raises:
         InvalidArgument: the dispatcher refuses the problem; the message is its own.
     """
+    return pick_within(device, {}, op, **problem)
+
+
+def pick_within(
+    device: Device, limits: Mapping[str, Any], op: str, **problem: Any
+) -> tuple[Dispatch, ...]:
+    """Pick as if the device had other ``limits``, e.g. ``{"max_texture_2d": 64}``."""
     dispatch = load_registry().dispatch
     name = "".join(part.capitalize() for part in op.split("_"))  # NchwToTexture3d
     described = getattr(dispatch, f"{name}Problem")(**problem)
     try:
         picked: tuple[Dispatch, ...] = getattr(dispatch, f"pick_{op}")(
-            described, dispatch_device(dispatch, device.info)
+            described, replace(dispatch_device(dispatch, device.info), **limits)
         )
     except dispatch.DispatchError as error:
         raise InvalidArgument(str(error)) from error
@@ -100,6 +108,14 @@ def kernel_spec(registry: Registry, dispatch: Dispatch) -> KernelSpec:
     )
 
 
+def weight_operand(dispatches: Sequence[Dispatch]) -> Operand:
+    """Return how the dispatches take their weight; the last of them has it."""
+    registry = load_registry()
+    operand = registry.operand(dispatches[-1].shader, "weight")
+    assert operand is not None, f"{dispatches[-1].shader} has no weight"
+    return operand
+
+
 class Batch:
     """Dispatches that run in order in one submission, and the buffers and images for them."""
 
@@ -121,6 +137,20 @@ class Batch:
     def image(self, size: tuple[int, ...], dtype: str) -> Image:
         """Make an image of undefined contents; ``size`` in texels, (w, h) or (w, h, d)."""
         return self._stack.enter_context(Image(self.device, size, dtype))
+
+    def output(self, dispatch: Dispatch, slot: str = "out") -> Buffer | Image:
+        """Make what a dispatch writes, as its shader stores it; the contents are undefined."""
+        registry = load_registry()
+        shader = registry.shaders[dispatch.shader]
+        operand = registry.operand(shader.name, slot)
+        assert operand is not None, f"{shader.name} has no operand {slot}"
+        width, height, depth = dispatch.out_extent
+        if operand.storage == "texture3d":
+            return self.image((width, height, depth), shader.dtype)
+        if operand.storage == "texture2d":
+            return self.image((width, height), shader.dtype)
+        lanes = 4 if operand.storage == "vec4_buffer" else 1
+        return self.empty_buffer(width * lanes * DTYPES[shader.dtype].itemsize)
 
     def add(self, dispatches: Sequence[Dispatch], operands: Operands) -> None:
         """Append dispatches; ``operands`` has the resource of each slot that they name.

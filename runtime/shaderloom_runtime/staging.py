@@ -7,10 +7,13 @@ The layouts are those of ``pack``.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from .memory import DTYPES, Buffer, Image
+from .registry import Operand
 from .runner import Batch, pick
 
 Sizes = tuple[int, int, int, int]  # N, C, H, W
@@ -49,15 +52,15 @@ def download(batch: Batch, image: Image, sizes: Sizes) -> Buffer:
     return buffer
 
 
-def pack_weight(batch: Batch, weight: NDArray[np.generic]) -> Image:
-    """Pack W[N, K] into a texture2d of 4*N4 by K4 texels, for pointwise and linear."""
-    dtype = DTYPE_NAMES[weight.dtype]
-    n, k = weight.shape
-    problem = {"weight_n": n, "weight_k": k, "dtype": dtype}
-    dispatches = pick(batch.device, "linear_prepack_weights", **problem)
-    image = batch.image((4 * blocks(n), blocks(k)), dtype)
-    batch.add(dispatches, {"in": batch.buffer(weight), "out": image})
-    return image
+def pack_weight(batch: Batch, weight: NDArray[np.generic], by: Operand) -> Buffer | Image:
+    """Pack W[N, C, Kh, Kw] as a shader's operand ``by`` wants it: its layout and storage."""
+    parts = zip(("n", "c", "h", "w"), weight.shape, strict=True)
+    problem: dict[str, Any] = {f"weight_{part}": size for part, size in parts}
+    problem |= {"dtype": DTYPE_NAMES[weight.dtype], "packed_form": by.storage}
+    [dispatch] = pick(batch.device, by.packed_by, **problem)
+    packed = batch.output(dispatch)
+    batch.add([dispatch], {"in": batch.buffer(weight), "out": packed})
+    return packed
 
 
 def pack_vector(batch: Batch, vector: NDArray[np.generic]) -> Image:

@@ -1,6 +1,7 @@
 """Runs every variant of the manifest on a device and holds the results against float64 NumPy.
 
-``verify(device, only="*", cases=CASES) -> Report`` runs ``verify_cases``. Around each:
+``verify(device, only="*", cases=CASES) -> Report`` runs ``verify_cases`` and ``verify_conv``;
+``QUICK_CASES`` has fewer epilogue combinations for each convolution. Around each case:
 
 - Every output is filled with NaN first, so what a shader leaves out shows.
 - Every operand and output is one texel larger along each axis than its logical sizes (a buffer:
@@ -18,15 +19,21 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from .device import Device
 from .errors import InvalidArgument
 from .memory import DTYPES, Buffer, Image
+from .pack import WEIGHT_PACKERS
 from .registry import Registry, load_registry
-from .runner import Batch, missing, pick
-from .verify_cases import CASES, Array, Case, Cases
+from .runner import Batch, Dispatch, missing, pick_within, weight_operand
+from .verify_cases import PLAIN_CASES, Array, Case, Cases
+from .verify_conv import conv2d_cases
+
+CASES: Cases = {**PLAIN_CASES, "conv2d": conv2d_cases}
+QUICK_CASES: Cases = {**PLAIN_CASES, "conv2d": partial(conv2d_cases, quick=True)}
 
 _SEED = 20260
 _EXTRA = 4  # elements past the end of a buffer
@@ -89,7 +96,7 @@ def verify(device: Device, only: str = "*", cases: Cases = CASES) -> Report:
     rows: dict[str, Row] = {}
     excess: list[str] = []
     for case in _drawn(cases, registry, runnable):
-        dispatches = pick(device, case.op, **case.problem)
+        dispatches = pick_within(device, case.limits, case.op, **case.problem)
         names = {dispatch.shader for dispatch in dispatches}
         if not names <= set(runnable):
             continue
@@ -111,13 +118,34 @@ def verify(device: Device, only: str = "*", cases: Cases = CASES) -> Report:
 def run_case(device: Device, case: Case) -> tuple[float, str]:
     """Run one case; return its largest error as a fraction of the bound, and where that is."""
     dtype = case.problem["dtype"]
+    dispatches = pick_within(device, case.limits, case.op, **case.problem)
     with Batch(device) as batch:
         operands = {slot: _poisoned(batch, data, dtype) for slot, data in case.operands.items()}
+        if case.weight is not None:
+            by = weight_operand(dispatches)
+            packed = WEIGHT_PACKERS[by.packed_by](case.weight)
+            flat = packed.reshape(-1) if by.storage == "vec4_buffer" else packed
+            operands["weight"] = _poisoned(batch, flat, dtype)
+        if any(slot == "scratch" for _, slot in dispatches[0].operands):
+            operands["scratch"] = _poisoned(batch, _nothing(dispatches[0]), dtype)
         empty = np.full(case.expected.shape, np.nan)
         operands["out"] = out = _poisoned(batch, empty, dtype)
-        batch.add(pick(device, case.op, **case.problem), operands)
+        batch.add(dispatches, operands)
         batch.run()
         return compare(_contents(out, dtype), case)
+
+
+def _nothing(dispatch: Dispatch) -> Array:
+    """Return the NaN that fills the scratch that a dispatch writes."""
+    operand = load_registry().operand(dispatch.shader, "scratch")
+    assert operand is not None, f"{dispatch.shader} has no scratch"
+    width, height, depth = dispatch.out_extent
+    shapes = {
+        "texture2d": (height, width, 4),
+        "texture3d": (depth, height, width, 4),
+        "vec4_buffer": (4 * width,),
+    }
+    return np.full(shapes[operand.storage], np.nan)
 
 
 def compare(contents: Array, case: Case) -> tuple[float, str]:

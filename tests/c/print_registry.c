@@ -20,6 +20,7 @@ static const char *storage(shaderloom_storage value) {
     case SHADERLOOM_STORAGE_TEXTURE2D: return "texture2d";
     case SHADERLOOM_STORAGE_TEXTURE3D: return "texture3d";
     case SHADERLOOM_STORAGE_BUFFER: return "buffer";
+    case SHADERLOOM_STORAGE_VEC4_BUFFER: return "vec4_buffer";
   }
   return "?";
 }
@@ -50,8 +51,10 @@ static void print_bindings(const shaderloom_shader *shader) {
            i ? ", " : "", b->name, (unsigned)b->binding, kind(b->kind), storage(b->storage));
     printf("\"dtype\": \"%s\", \"access\": \"%s\", ", dtype(b->dtype),
            b->access == SHADERLOOM_ACCESS_READ ? "read" : "write");
-    printf("\"absent\": %ld, \"size\": %u, \"found\": %s, \"fields\": ",
-           b->absent == SHADERLOOM_NONE ? -1L : (long)b->absent, (unsigned)b->size,
+    printf("\"operand\": \"%s\", \"absent\": \"%s\", \"packed_by\": \"%s\", ",
+           b->operand ? b->operand : "", b->absent ? b->absent : "",
+           b->packed_by ? b->packed_by : "");
+    printf("\"size\": %u, \"found\": %s, \"fields\": ", (unsigned)b->size,
            shaderloom_find_binding(shader, b->name) == b ? "true" : "false");
     print_fields(b->field_count, b->fields);
     printf("}");
