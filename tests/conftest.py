@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,8 +40,15 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 @pytest.fixture(scope="module")
-def generated(built: Project) -> Iterator[Path]:
-    """The generated data of ``built``, which the runtime then takes: a clone has none yet."""
+def generated(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """The generated data that the runtime takes: of ``built``, as a clone has none yet.
+
+    $SHADERLOOM_GENERATED names data built elsewhere, for a machine without compilers.
+    """
+    if chosen := os.environ.get("SHADERLOOM_GENERATED"):
+        yield Path(chosen)
+        return
+    built: Project = request.getfixturevalue("built")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHADERLOOM_GENERATED", str(built.out))
         yield built.out

@@ -236,7 +236,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "transposed convolution has no groups: groups is 2",
     ),
     ({"weight": drawn("float", 8, 4, 5, 5)}, "the output is empty: -1 x -1"),
-    ({"weight": drawn("float", 8, 4, 3, 3)}, "conv2d: no route takes this problem"),
+    ({"route": "transposed"}, "conv2d: route transposed is not possible: it needs transposed"),
     (
         {"weight": drawn("float", 8, 4, 3, 3), "route": "pointwise"},
         "conv2d: route pointwise is not possible: it needs kernel_h == 1",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,22 @@ from numpy.typing import NDArray
 
 from runtime_support import validated_device
 from shaderloom_runtime.device import Device
-from shaderloom_runtime.memory import DTYPES
+from shaderloom_runtime.memory import DTYPES, Image
 from shaderloom_runtime.pack import (
+    WEIGHT_PACKERS,
     pack_channel_vector,
     pack_linear_weight,
     pack_texture3d,
     unpack_texture3d,
 )
+from shaderloom_runtime.registry import Operand
 from shaderloom_runtime.runner import Batch
 from shaderloom_runtime.staging import download, pack_vector, pack_weight, upload
 from shaderloom_runtime.verify_cases import random_array
 
 sides = st.integers(1, 9)
 dtypes = st.sampled_from(sorted(DTYPES))
+Place = tuple[int, int, int]
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +53,60 @@ def test_weight_texel_holds_its_closed_form(n: int, k: int, dtype: str) -> None:
             expected[j // 4, 4 * (i // 4) + j % 4, i % 4] = weight[i, j]
     assert packed.dtype == DTYPES[dtype]
     np.testing.assert_array_equal(packed, expected)
+
+
+def p4(n: int) -> int:
+    return -(-n // 4) * 4
+
+
+# The table of the weight packing, by op: the extent (rows, columns) for a weight of N, C, Kh, Kw,
+# and the row, column and lane of its element n, c, h, w.
+CLOSED_FORMS: dict[str, tuple[Callable[..., tuple[int, int]], Callable[..., Place]]] = {
+    "conv2d_prepack_weights": (
+        lambda ns, cs, kh, kw: (p4(ns) // 4 * kh, p4(cs) * kw),
+        lambda n, c, h, w, ns, cs, kh, kw: (
+            n // 4 * kh + h, c // 4 * 4 * kw + 4 * w + c % 4, n % 4
+        ),
+    ),
+    "conv2d_dw_prepack_weights": (
+        lambda ns, cs, kh, kw: (p4(ns) // 4, kh * kw),
+        lambda n, c, h, w, ns, cs, kh, kw: (n // 4, h * kw + w, n % 4),
+    ),
+    "conv_transpose2d_prepack_weights": (  # n counts input channels, c output channels
+        lambda ns, cs, kh, kw: (p4(cs) // 4 * kh, p4(ns) * kw),
+        lambda n, c, h, w, ns, cs, kh, kw: (
+            c // 4 * kh + kh - 1 - h, (kw - 1 - w) * p4(ns) + n, c % 4
+        ),
+    ),
+    "linear_prepack_weights": (
+        lambda ns, cs, kh, kw: (kh * kw * p4(cs) // 4, p4(ns)),
+        lambda n, c, h, w, ns, cs, kh, kw: (
+            ((h * kw + w) * p4(cs) + c) // 4, 4 * (n // 4) + c % 4, n % 4
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", CLOSED_FORMS)
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@given(n=sides, c=sides, h=st.integers(1, 4), w=st.integers(1, 4))
+@settings(max_examples=15, deadline=None)
+def test_convolution_weight_texels_hold_their_closed_form(
+    op: str, dtype: str, n: int, c: int, h: int, w: int
+) -> None:
+    sizes = (n, 1 if op == "conv2d_dw_prepack_weights" else c, h, w)
+    weight = counted(dtype, *sizes)
+    extent, place = CLOSED_FORMS[op]
+    expected = np.zeros((*extent(*sizes), 4), DTYPES[dtype])
+    for index in np.ndindex(*sizes):
+        expected[place(*index, *sizes)] = weight[index]
+    packed = WEIGHT_PACKERS[op](weight)
+    assert packed.dtype == DTYPES[dtype]
+    np.testing.assert_array_equal(packed, expected)
+
+
+def test_every_weight_packer_has_a_closed_form() -> None:
+    assert set(CLOSED_FORMS) == set(WEIGHT_PACKERS)
 
 
 @given(sides, dtypes)
@@ -79,9 +136,11 @@ def test_tensor_texel_holds_its_closed_form(n: int, c: int, h: int, w: int, dtyp
 def test_prepack_shader_makes_the_bits_of_the_weight_packer(
     device: Device, dtype: str, n: int, k: int
 ) -> None:
-    weight = random_array(np.random.default_rng(n), dtype, n, k)
+    weight = random_array(np.random.default_rng(n), dtype, n, k, 1, 1)
+    by = Operand(2, "weight", "texture2d", "linear_prepack_weights")
     with Batch(device) as batch:
-        image = pack_weight(batch, weight)
+        image = pack_weight(batch, weight, by)
+        assert isinstance(image, Image)
         batch.run()
         got = image.read()
     expected = pack_linear_weight(weight)

@@ -12,10 +12,12 @@ import pytest
 from runtime_support import validated_device
 from shaderloom_runtime.device import Device, open_device
 from shaderloom_runtime.errors import InvalidArgument
+from shaderloom_runtime.memory import DTYPES
 from shaderloom_runtime.registry import Registry, load_registry
+from shaderloom_runtime.runner import pick_within
 from shaderloom_runtime.verify import CASES, QUICK_CASES, compare, run_case, verify
 from shaderloom_runtime.verify_cases import Case, Cases
-from shaderloom_runtime.verify_conv import epilogues
+from shaderloom_runtime.verify_conv import CONVOLUTIONS, epilogues
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def test_every_variant_is_within_its_bound(device: Device) -> None:
     assert report.skipped == {}
     assert [row.variant for row in report.rows] == list(load_registry().shaders)
     conv = next(row for row in report.rows if row.variant == "conv2d_pw_tiled_half")
-    assert conv.cases == 52
+    assert conv.cases == 5 * 2  # convolutions by epilogue combinations
     assert 0 < conv.worst <= 1
     *_, last = report.lines()
     cases = sum(row.cases for row in report.rows)
@@ -63,12 +65,18 @@ def test_epilogues_are_every_combination() -> None:
 def test_quick_runs_each_epilogue_once_and_every_convolution() -> None:
     def labels(cases: Cases) -> list[tuple[str, str]]:
         drawn = cases["conv2d"]("half", np.random.default_rng(0))
-        return [(shape, rest) for shape, rest in (c.label.split("), ", 2)[::2] for c in drawn)]
+        return [parted(case.label) for case in drawn]
+
+    def parted(label: str) -> tuple[str, str]:
+        """Part a label into those of its convolution and of its epilogue."""
+        shape = max((c.label for c in CONVOLUTIONS if label.startswith(f"{c.label}, ")), key=len)
+        return shape, label[len(shape) + 2 :]
 
     full, quick = labels(CASES), labels(QUICK_CASES)
-    assert len(full) == 6 * len(quick)
-    assert {shape for shape, _ in quick} == {shape for shape, _ in full}
+    assert len(full) == 26 * len(quick) == 52 * len(CONVOLUTIONS)
+    assert {shape for shape, _ in quick} == {c.label for c in CONVOLUTIONS}
     assert {rest for _, rest in quick} == {rest for _, rest in full}
+    assert len({rest for _, rest in full}) == 52
 
 
 def test_a_wrong_shader_is_found(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,6 +136,30 @@ def test_a_variant_without_a_case_fails(device: Device) -> None:
     assert not report.ok
     assert report.not_run == ("add_float", "add_half")
     assert "error: add_half did not run: no case reaches it" in report.lines()
+
+
+def test_quick_cases_reach_every_variant(device: Device) -> None:
+    """The manifest's variants are those that some quick case dispatches: none is untested."""
+    reached = {
+        record.shader
+        for op, draw in QUICK_CASES.items()
+        for dtype in DTYPES
+        for case in draw(dtype, np.random.default_rng(0))
+        for record in pick_within(device, case.limits, case.op, **case.problem)
+    }
+    assert reached == set(load_registry().shaders)
+
+
+def test_a_variant_that_no_case_reaches_fails(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shaders = load_registry().shaders
+    assert isinstance(shaders, dict)
+    added = replace(shaders["clamp_float"], name="clamp_new_float")
+    monkeypatch.setitem(shaders, added.name, added)
+    report = verify(device, "clamp_*", cases=QUICK_CASES)
+    assert not report.ok
+    assert report.not_run == ("clamp_new_float",)
 
 
 def test_what_the_device_lacks_is_skipped_by_name(generated: Path) -> None:
