@@ -14,6 +14,7 @@ from pathlib import Path
 from shaderloom import __version__, freshness, pipeline
 from shaderloom.cache import Cache, default_folder
 from shaderloom.errors import LoomError
+from shaderloom.lints import failed
 from shaderloom.outputs import Written
 from shaderloom.toolchain import Toolchain, find_toolchain
 from shaderloom_runtime.demo import run_demo
@@ -25,8 +26,8 @@ OUT = Path("generated")
 LOOM = ".venv/bin/shaderloom"
 NEXT = (
     (f"{LOOM} explain conv2d_pw_tiled_half", "one shader's whole interface"),
-    (f"{LOOM} check", "are the committed files current?"),
-    ("make test", "every test"),
+    (f"{LOOM} pick conv2d --set in=1,64,56,56 out_c=64 kernel=1", "what to dispatch, and why"),
+    (".venv/bin/shaderloom-runtime verify --quick", "every shader against float64 NumPy"),
 )
 
 
@@ -53,7 +54,7 @@ def demo() -> int:
     proven = pipeline.prove(woven, toolchain, options)
     for finding in proven.findings:
         print(finding, file=sys.stderr)
-    if proven.findings:
+    if failed(proven.findings):
         return 1
     # The key of a plain `shaderloom build`, which then finds nothing left to do.
     key = freshness.build_key(toolchain.identity, options.compiler, SPEC.name)
@@ -114,26 +115,26 @@ def summary(
 
 
 def families(woven: pipeline.Woven, proven: pipeline.Proven) -> list[tuple[str, ...]]:
-    """Return the rows (family, op, variants, modules, bytes), head and total included."""
-    rows: list[tuple[str, ...]] = [("family", "op", "variants", "modules", "bytes")]
+    """Return the rows (family, variants, modules, bytes), head and total included."""
+    rows: list[tuple[str, ...]] = [("family", "variants", "modules", "bytes")]
     modules = proven.compiled.modules
     for family in woven.plan.families:
         made = [modules[v.name] for v in family.variants if v.name in modules]
         size = sum(len(module.shipped) for module in made)
         counts = (str(len(family.variants)), str(len(made)), f"{size:,}")
-        rows.append((family.name, family.op, *counts))
+        rows.append((family.name, *counts))
     size = sum(len(module.shipped) for module in modules.values())
     total = (str(len(woven.plan.variants)), str(len(modules)), f"{size:,}")
-    return [*rows, ("total", "", *total)]
+    return [*rows, ("total", *total)]
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return aligned lines: two columns of text, the rest numbers."""
+    """Return aligned lines: a column of text, the rest numbers."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:
         cells = [
-            cell.ljust(width) if i < 2 else cell.rjust(width)
+            cell.rjust(width) if i else cell.ljust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells))
