@@ -553,12 +553,12 @@ uint32_t shaderloom_pick_channel_vector_prepack(const shaderloom_channel_vector_
     }
   }
   {
-    const bool holds = p->channels <= d->max_texture_2d;
+    const bool holds = loom_ceil_div(ctx, p->channels, 4) <= d->max_texture_2d;
     if (ctx->error) {
       return loom_refuse(error, "channel_vector_prepack: an integer overflowed or was divided by zero");
     }
     if (!holds) {
-      snprintf(error->message, sizeof(error->message), "channels %" PRId64 " exceeds the device limit %" PRId64 "", (int64_t)p->channels, (int64_t)d->max_texture_2d);
+      snprintf(error->message, sizeof(error->message), "%" PRId64 " channels exceed the device limit of %" PRId64 " texels", (int64_t)p->channels, (int64_t)d->max_texture_2d);
       return 0;
     }
   }

@@ -386,8 +386,8 @@ def _pick_channel_vector_prepack(p: ChannelVectorPrepackProblem, d: Device) -> t
         raise DispatchError("channel_vector_prepack: route has no such value")
     if not (p.channels >= 1):
         raise DispatchError(f"channels is {p.channels}, less than 1")
-    if not (p.channels <= d.max_texture_2d):
-        raise DispatchError(f"channels {p.channels} exceeds the device limit {d.max_texture_2d}")
+    if not (_ceil_div(p.channels, 4) <= d.max_texture_2d):
+        raise DispatchError(f"{p.channels} channels exceed the device limit of {d.max_texture_2d} texels")
     if p.route in ("auto", "texture2d"):
         if True:
             return (_channel_vector_prepack(p, d),)

@@ -85,6 +85,13 @@ typedef struct shaderloom_map_entry {
   size_t size;
 } shaderloom_map_entry;
 
+/* A specialization constant whose value is baked into the module: no host sets it. */
+typedef struct shaderloom_frozen {
+  const char *name;
+  uint32_t id;
+  uint32_t bits;
+} shaderloom_frozen;
+
 typedef struct shaderloom_shader {
   const char *name;
   const char *family;
@@ -101,6 +108,8 @@ typedef struct shaderloom_shader {
   uint32_t feature_count;
   const char *const *features; /* Vulkan device features that must be enabled */
   uint32_t subgroup_size;      /* required subgroup size, 0: any */
+  uint32_t frozen_count; /* of a frozen variant, which has them in neither table above */
+  const shaderloom_frozen *frozen;
 } shaderloom_shader;
 
 /* SPIR-V of a shader, aligned to four bytes. */

@@ -386,12 +386,21 @@ def test_a_storage_buffer_of_old_spirv_and_access_flags_on_the_variable(tmp_path
 @pytest.mark.parametrize(
     ("declaration", "message"),
     [
-        ("layout(set=0, binding=0) uniform samplerBuffer texels;", "'texels' is no single image"),
-        ("layout(set=0, binding=0, r32f) uniform imageBuffer texels;", "'texels' is no single"),
-        ("layout(set=0, binding=0) uniform texture2D apart;", "'apart' is no combined image"),
-        ("layout(set=0, binding=0) uniform sampler apart;", "'apart' is no single image"),
-        ("layout(set=0, binding=0) uniform sampler2D many[2];", "'many' is no single image"),
-        ("layout(set=0, binding=0) buffer Many { int x; } many[2];", "'many' is no single image"),
+        ("layout(set=0, binding=0) uniform samplerBuffer texels;", "'texels' is a texel buffer"),
+        (
+            "layout(set=0, binding=0, r32f) uniform imageBuffer texels;",
+            "'texels' is a texel buffer",
+        ),
+        ("layout(set=0, binding=0) uniform texture2D apart;", "'apart' is a texture by itself"),
+        ("layout(set=0, binding=0) uniform sampler apart;", "'apart' is a sampler by itself"),
+        (
+            "layout(set=0, binding=0) uniform sampler2D many[2];",
+            "'many' is an array of descriptors",
+        ),
+        (
+            "layout(set=0, binding=0) buffer Many { int x; } many[2];",
+            "'many' is an array of descriptors",
+        ),
         (
             "layout(constant_id=3) const int n = 2;\n"
             "layout(set=0, binding=0) uniform Sized { ivec4 x[n]; };",
@@ -411,7 +420,7 @@ def test_what_no_kind_describes_is_refused_by_both_witnesses(
 
 def test_only_one_compute_entry_point_is_read() -> None:
     fragment = "#version 450\nlayout(location = 0) out vec4 c;\nvoid main() { c = vec4(1); }\n"
-    with pytest.raises(SpirvError, match=r"one compute entry point .* execution models \[4\]"):
+    with pytest.raises(SpirvError, match=r"one compute entry point .* fragment"):
         reflect(compiled(fragment, stage="frag"), "a.spv")
     none = assembled("OpCapability Shader\nOpCapability Linkage\nOpMemoryModel Logical GLSL450")
     with pytest.raises(SpirvError, match="it has none"):

@@ -1,15 +1,17 @@
 """Hold what the binaries declare and use against the plan.
 
 Four facts are compared: the plan, what the unoptimised module declares as our own
-reader sees it, what spirv-cross sees there, and what the shipped module still uses.
+reader sees it, what spirv-cross sees there, and what the shipped module still uses and needs.
 """
 
 from __future__ import annotations
 
 import struct as packing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from shaderloom.audit_limits import Problem, limits, missing_requirements, needless_requirements
 from shaderloom.dtypes import DTYPES, MEMBER_TYPES
 from shaderloom.interface import (
     FIRST_CONSTANT_ID,
@@ -27,18 +29,8 @@ from shaderloom.interface import (
     Used,
     VariantPlan,
 )
-
-
-@dataclass(frozen=True, order=True)
-class Finding:
-    """A broken rule; ``subject`` is a variant, or a family for what concerns all of it."""
-
-    subject: str
-    rule: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.subject}: error: {self.message} [{self.rule}]"
+from shaderloom.lints import Finding
+from shaderloom.needs import Needs
 
 
 @dataclass(frozen=True)
@@ -47,6 +39,7 @@ class Facts:
 
     declared: Reflection
     used: Used
+    needs: Needs
     disagreements: tuple[str, ...]  # between the two witnesses; () when only one could read
 
 
@@ -57,17 +50,20 @@ def audit(plan: Plan, facts: Mapping[str, Facts]) -> tuple[Finding, ...]:
         known = facts.get(variant.name)
         if known is None:
             continue
-        for rule, messages in (
-            ("plan-mismatch", _mismatches(expected(variant), known.declared)),
-            ("witness-disagreement", known.disagreements),
-            ("undeclared-use", _undeclared(known)),
-            ("contiguous", _gaps(known.declared)),
+        for lint, message, about in (
+            *_mismatches(expected(variant), known.declared),
+            *_undeclared(known),
+            *(("SL003", message, "") for message in known.disagreements),
+            *_numbers(known.declared),
+            *limits(known.declared, known.needs, variant.shared_memory),
+            *missing_requirements(variant, known.needs),
         ):
-            found += [Finding(variant.name, rule, message) for message in messages]
+            found.append(Finding(variant.name, lint, message, variant.family, about=about))
     for family in plan.families:
         compiled = [facts[v.name] for v in family.variants if v.name in facts]
         if len(compiled) == len(family.variants):
-            found += [Finding(family.name, "dead", message) for message in _dead(family, compiled)]
+            found += _dead(family, [each.used for each in compiled])
+            found += needless_requirements(family, [each.needs for each in compiled])
     return tuple(sorted(found))
 
 
@@ -113,7 +109,7 @@ def _bare(struct: Struct) -> tuple[Field, ...]:
     return tuple(Field(f.name, f.type, f.offset, MEMBER_TYPES[f.type].size) for f in struct.fields)
 
 
-def _mismatches(plan: Reflection, module: Reflection) -> Iterable[str]:
+def _mismatches(plan: Reflection, module: Reflection) -> Iterator[Problem]:
     yield from _compare(
         "binding",
         {b.binding: b for b in plan.bindings if b.set == 0},
@@ -129,33 +125,28 @@ def _mismatches(plan: Reflection, module: Reflection) -> Iterable[str]:
         {f.offset: f for f in plan.push_constants},
         {f.offset: f for f in module.push_constants},
     )
-    if plan.local_size_ids != module.local_size_ids:
-        yield f"local size IDs are {module.local_size_ids}, planned {plan.local_size_ids}"
+
+
+_Part = ReflectedBinding | ReflectedConstant | Field
 
 
 def _compare(
-    what: str, plan: Mapping[object, object], module: Mapping[object, object]
-) -> list[str]:
-    messages = []
+    what: str, plan: Mapping[Any, _Part], module: Mapping[Any, _Part]
+) -> Iterator[Problem]:
     for key in sorted({*plan, *module}, key=str):
         planned, declared = plan.get(key), module.get(key)
-        if planned == declared:
-            continue
-        if declared is None:
-            messages.append(f"{what} {key} ({_name(planned)}) is planned but not declared")
-        elif planned is None:
-            messages.append(f"{what} {key} ({_name(declared)}) is declared but not planned")
-        else:
-            messages += [
-                f"{what} {key}: {attribute} is {_show(theirs)}, planned {_show(ours)}"
-                for attribute, ours in vars(planned).items()
-                if (theirs := getattr(declared, attribute)) != ours
-            ]
-    return messages
-
-
-def _name(item: object) -> str:
-    return str(getattr(item, "name", "")) or "unnamed"
+        if planned is not None and declared is not None:
+            for attribute, ours in vars(planned).items():
+                theirs = getattr(declared, attribute)
+                if theirs != ours:
+                    message = f"{attribute} is {_show(theirs)}, planned {_show(ours)}"
+                    yield "SL001", f"{what} {key}: {message}", planned.name
+        elif planned is not None:
+            message = f"{what} {key} ({planned.name}) is planned but not declared"
+            yield "SL001", message, planned.name
+        elif declared is not None:
+            name = declared.name or "unnamed"
+            yield "SL001", f"{what} {key} ({name}) is declared but not planned", ""
 
 
 def _show(value: object) -> str:
@@ -164,20 +155,25 @@ def _show(value: object) -> str:
     return str(value.value if isinstance(value, Kind) else value)
 
 
-def _undeclared(facts: Facts) -> Iterable[str]:
+def _undeclared(facts: Facts) -> Iterator[Problem]:
     declared = facts.declared
     bindings = {b.binding for b in declared.bindings}
     constants = {c.id for c in declared.constants} | set(declared.local_size_ids)
     for number in sorted(facts.used.bindings - bindings):
-        yield f"the shipped module uses binding {number}, which is not declared"
+        yield "SL002", f"the shipped module uses binding {number}, which is not declared", ""
     for number in sorted(facts.used.constants - constants):
-        yield f"the shipped module uses specialization constant {number}, which is not declared"
+        what = f"specialization constant {number}"
+        yield "SL002", f"the shipped module uses {what}, which is not declared", ""
 
 
-def _gaps(declared: Reflection) -> Iterable[str]:
+def _numbers(declared: Reflection) -> Iterator[Problem]:
     ids = [c.id for c in declared.constants]
     if ids != list(range(FIRST_CONSTANT_ID, FIRST_CONSTANT_ID + len(ids))):
-        yield f"specialization constant IDs {ids} are not contiguous from {FIRST_CONSTANT_ID}"
+        message = f"specialization constant IDs {ids} are not contiguous from {FIRST_CONSTANT_ID}"
+        yield "SL008", message, "constants"
+    local = declared.local_size_ids
+    if local != LOCAL_SIZE_IDS:
+        yield "SL017", f"local size IDs are {local}, not {LOCAL_SIZE_IDS}", ""
 
 
 def _blocks(plan: Plan) -> Iterable[Finding]:
@@ -192,10 +188,10 @@ def _blocks(plan: Plan) -> Iterable[Finding]:
                 where = f"{part} of block '{owner}'"
                 if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
                     message = f"the {where} are not contiguous: {numbers}"
-                    yield Finding(variant.name, "block-whole", message)
+                    yield Finding(variant.name, "SL009", message, variant.family, owner)
                 if order.setdefault((owner, part), names) != names:
                     message = f"the {where} are {names}, elsewhere {order[owner, part]}"
-                    yield Finding(variant.name, "block-whole", message)
+                    yield Finding(variant.name, "SL009", message, variant.family, owner)
 
 
 def _numbered(variant: VariantPlan) -> Iterable[tuple[str, list[tuple[int, str, str]]]]:
@@ -208,23 +204,29 @@ def _numbered(variant: VariantPlan) -> Iterable[tuple[str, list[tuple[int, str, 
             yield "parameters", [(i, f.name, f.owner) for i, f in enumerate(struct.fields)]
 
 
-def _dead(family: FamilyPlan, compiled: Sequence[Facts]) -> Iterable[str]:
+def _dead(family: FamilyPlan, compiled: Sequence[Used]) -> Iterator[Finding]:
     """What no variant of the family uses, unless the spec keeps it for a reason."""
+
+    def dead(lint: str, what: str, part: Binding | Constant | Field) -> Finding:
+        message = f"{what} is used by no variant"
+        return Finding(family.name, lint, message, family.name, part.owner, part.name)
+
     variant = family.variants[0]
-    bindings = frozenset().union(*(facts.used.bindings for facts in compiled))
-    constants = frozenset().union(*(facts.used.constants for facts in compiled))
-    uniform = frozenset().union(*(facts.used.uniform_offsets for facts in compiled))
-    push = frozenset().union(*(facts.used.push_offsets for facts in compiled))
+    bindings = frozenset().union(*(used.bindings for used in compiled))
+    constants = frozenset().union(*(used.constants for used in compiled))
+    uniform = frozenset().union(*(used.uniform_offsets for used in compiled))
+    push = frozenset().union(*(used.push_offsets for used in compiled))
     for binding in variant.bindings:
         if binding.binding not in bindings and not binding.keep:
-            yield f"binding {binding.binding} ({binding.name}) is used by no variant"
+            yield dead("SL004", f"binding {binding.binding} ({binding.name})", binding)
         elif binding.block and not binding.keep:
             for field in binding.block.fields:
                 if (binding.binding, field.offset) not in uniform and not field.keep:
-                    yield f"uniform member {field.name} of {binding.name} is used by no variant"
+                    yield dead("SL006", f"uniform member {field.name} of {binding.name}", field)
     for constant in variant.constants:
         if constant.id not in constants and not constant.keep:
-            yield f"specialization constant {constant.id} ({constant.name}) is used by no variant"
+            what = f"specialization constant {constant.id} ({constant.name})"
+            yield dead("SL005", what, constant)
     for field in variant.push_constants.fields if variant.push_constants else ():
         if field.offset not in push and not field.keep:
-            yield f"push constant {field.name} is used by no variant"
+            yield dead("SL007", f"push constant {field.name}", field)

@@ -1,8 +1,9 @@
 """The command line: the only place that prints, exits or looks at the terminal.
 
 Exit codes: 0 fine; 1 findings, failed shaders or output that cannot be written; 2 bad
-usage, bad spec or a missing program. Stages are imported by the commands that need
-them, since a build with nothing to do is mostly the time to import.
+usage, bad spec or a missing program; 3 and 4 (``diff`` alone) compatible and breaking
+changes. Stages are imported by the commands that need them, since a build with nothing to
+do is mostly the time to import.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from shaderloom.cache import Cache, default_folder
 from shaderloom.errors import LoomError
 
 if TYPE_CHECKING:
+    from shaderloom.interface import Plan, VariantPlan
     from shaderloom.outputs import Written
     from shaderloom.pipeline import Proven
 
@@ -32,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LoomError as error:
         for diagnostic in error.diagnostics:
             print(diagnostic, file=sys.stderr)
+        _annotate(error, options)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -88,8 +91,14 @@ def _parser() -> argparse.ArgumentParser:
     audit = commands.add_parser(
         "audit", parents=[project, compiling], help="hold the compiled modules against the plan"
     )
-    audit.add_argument("--format", choices=("text", "json"), default="text")
+    audit.add_argument(
+        "path", nargs="*", type=Path, metavar="PATH",
+        help="modules of another project: .spv, .comp, .glsl, or folders of them",
+    )  # fmt: skip
     audit.set_defaults(run=_audit)
+    for command in (check, audit):
+        formats = ("text", "json", "markdown", "github", "sarif")
+        command.add_argument("--format", choices=formats, default="text")
 
     explain = commands.add_parser("explain", parents=[project], help="show one interface")
     explain.add_argument("variant", metavar="VARIANT")
@@ -107,6 +116,27 @@ def _parser() -> argparse.ArgumentParser:
             option, nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=help_
         )
     pick.set_defaults(run=_pick)
+
+    diff = commands.add_parser(
+        "diff", parents=[project, output], help="say what changed, and whether it breaks a host"
+    )
+    for side in ("old", "new"):
+        diff.add_argument(
+            side, metavar=side.upper(), help="a manifest.json, or a git revision that has one"
+        )
+    diff.add_argument("--format", choices=("text", "json", "markdown"), default="text")
+    diff.set_defaults(run=_diff)
+
+    freeze = commands.add_parser(
+        "freeze", parents=[project, compiling], help="bake constants into a module"
+    )
+    freeze.add_argument("variant", metavar="VARIANT")
+    freeze.add_argument(
+        "--set", nargs="+", action="extend", required=True, metavar="NAME=VALUE",
+        help="constants: has_activation=1 activation_op=relu; local_size_x too",
+    )  # fmt: skip
+    freeze.add_argument("-o", type=Path, metavar="FILE", help="default: VARIANT.frozen.spv")
+    freeze.set_defaults(run=_freeze)
 
     toolchain = commands.add_parser("toolchain", help="show the compilers and tools found")
     toolchain.set_defaults(run=_toolchain)
@@ -165,34 +195,39 @@ def _build(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> int:
     from shaderloom import outputs, pipeline
+    from shaderloom.finding_formats import FORMATS
+    from shaderloom.lints import failed, of_differences
 
     out = _out(options)
     files = pipeline.committed(pipeline.weave(options.spec))
-    differences = outputs.compare(out, files)
-    for difference in differences:
-        problem = difference.problem
-        shown = f"{problem}: {outputs.PROBLEMS[problem]}"
-        print(f"{out / difference.path}: error: {shown}", file=sys.stderr)
-    if differences:
+    findings = of_differences(outputs.compare(out, files), out)
+    if options.format != "text":
+        print(FORMATS[options.format](findings), end="")
+    else:
+        for finding in findings:
+            print(finding, file=sys.stderr)
+    if failed(findings):
         print("run 'shaderloom build' and commit what it changes", file=sys.stderr)
         return 1
-    if not options.quiet:
+    if options.format == "text" and not options.quiet:
         print(f"{out}: {len(files)} files are current")
     return 0
 
 
 def _audit(options: argparse.Namespace) -> int:
     from shaderloom import pipeline
+    from shaderloom.finding_formats import FORMATS
+    from shaderloom.lints import failed
     from shaderloom.toolchain import find_toolchain
 
+    if options.path:
+        return _audit_foreign(options)
     chosen = pipeline.Options(options.jobs, _cache(options), options.compiler)
     woven = pipeline.weave(options.spec)
     proven = pipeline.prove(woven, find_toolchain(), chosen)
-    if options.format == "json":
-        from shaderloom.manifest import to_json
-
-        print(to_json([vars(finding) for finding in proven.findings]).decode(), end="")
-        return 1 if proven.findings else 0
+    if options.format != "text":
+        print(FORMATS[options.format](proven.findings), end="")
+        return 1 if failed(proven.findings) else 0
     if _print_findings(proven):
         return 1
     _print_skipped(proven)
@@ -207,20 +242,39 @@ def _audit(options: argparse.Namespace) -> int:
     return 0
 
 
+def _audit_foreign(options: argparse.Namespace) -> int:
+    from shaderloom import foreign_report
+    from shaderloom.foreign import find_files
+    from shaderloom.foreign_audit import audit_foreign
+    from shaderloom.foreign_compile import read_files
+    from shaderloom.lints import failed
+
+    modules = read_files(find_files(options.path), options.jobs)
+    findings = audit_foreign(modules)
+    if options.format != "text" or not options.quiet:
+        print(foreign_report.FORMATS[options.format](modules, findings), end="")
+    return 1 if failed(findings) else 0
+
+
 def _explain(options: argparse.Namespace) -> int:
-    from shaderloom.errors import Diagnostic, Position, SpecError, nearest
     from shaderloom.plan import plan
     from shaderloom.report import explain
     from shaderloom.spec import read_spec
 
     planned = plan(read_spec(options.spec, str(options.spec)))
+    print(explain(planned, _variant(planned, options)), end="")
+    return 0
+
+
+def _variant(planned: Plan, options: argparse.Namespace) -> VariantPlan:
+    from shaderloom.errors import Diagnostic, Position, SpecError, nearest
+
     variants = {variant.name: variant for variant in planned.variants}
     if options.variant not in variants:
         hint = nearest(options.variant, sorted(variants))
         message = f"no variant is called '{options.variant}'{hint}"
         raise SpecError(Diagnostic(Position(str(options.spec)), message))
-    print(explain(planned, variants[options.variant]), end="")
-    return 0
+    return variants[options.variant]
 
 
 def _pick(options: argparse.Namespace) -> int:
@@ -235,6 +289,46 @@ def _pick(options: argparse.Namespace) -> int:
     report, dispatched = pick(planned, decisions, options.op, options.set, options.device)
     print(report, end="")
     return 0 if dispatched else 1
+
+
+def _diff(options: argparse.Namespace) -> int:
+    from shaderloom import diff, diff_report
+    from shaderloom.diff_manifest import load_manifest
+
+    path = _out(options) / "manifest.json"
+    old, new = (
+        load_manifest(reference, options.spec.parent, path)
+        for reference in (options.old, options.new)
+    )
+    changes = diff.diff(old, new)
+    if options.format != "text" or not options.quiet:
+        print(diff_report.FORMATS[options.format](old, new, changes), end="")
+    return diff.exit_code(changes)
+
+
+def _freeze(options: argparse.Namespace) -> int:
+    from shaderloom import pipeline
+    from shaderloom.freeze import freeze
+    from shaderloom.settings import parse_settings
+    from shaderloom.toolchain import find_toolchain
+
+    woven, toolchain = pipeline.weave(options.spec), find_toolchain()
+    variant = _variant(woven.plan, options)
+    settings = parse_settings(variant, woven.plan.enums, options.set)
+    chosen = pipeline.Options(options.jobs, _cache(options), options.compiler, variant.name)
+    proven = pipeline.prove(woven, toolchain, chosen)
+    _print_skipped(proven)
+    if _print_findings(proven) or variant.name not in proven.compiled.modules:
+        return 1
+    module = proven.compiled.modules[variant.name]
+    frozen = freeze(module.debug, variant, (*variant.frozen, *settings), toolchain)
+    target = options.o or Path(f"{variant.name}.frozen.spv")
+    target.write_bytes(frozen)
+    if not options.quiet:
+        shown = ", ".join(f"{setting.name}={setting.shown}" for setting in settings)
+        sizes = f"{len(frozen):,} bytes instead of {len(module.shipped):,}"
+        print(f"{target}: {variant.name} with {shown}: {sizes}")
+    return 0
 
 
 def _toolchain(options: argparse.Namespace) -> int:
@@ -268,9 +362,22 @@ def _print_build(proven: Proven, written: Written, out: Path, seconds: float) ->
 
 
 def _print_findings(proven: Proven) -> bool:
+    """Print every finding; return whether one is an error."""
+    from shaderloom.lints import failed
+
     for finding in proven.findings:
         print(finding, file=sys.stderr)
-    return bool(proven.findings)
+    return failed(proven.findings)
+
+
+def _annotate(error: LoomError, options: argparse.Namespace) -> None:
+    """Print mistakes in the formats that a program reads and shows beside the source."""
+    from shaderloom.finding_formats import ANNOTATIONS, FORMATS
+    from shaderloom.lints import from_diagnostics
+
+    chosen = getattr(options, "format", "text")
+    if chosen in ANNOTATIONS:
+        print(FORMATS[chosen](from_diagnostics(error.diagnostics)), end="")
 
 
 def _print_skipped(proven: Proven) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from shaderloom.cache import Cache, digest
 from shaderloom.errors import CompileError, Diagnostic, Position, SpirvError, of_variants
+from shaderloom.freeze import FOLD, rewrite
 from shaderloom.interface import VariantPlan
 from shaderloom.process import Command, Completed, run_all
 from shaderloom.render import GlslSource, essence
@@ -77,6 +78,7 @@ def compile_all(
         key = digest(
             "module", _FORMAT, tool.identity, optimizer.identity, *OPTIMIZE,
             job.plan.target_env, essence(job.source.text),
+            *(FOLD if job.plan.frozen else ()), *(f"{f.id}={f.bits}" for f in job.plan.frozen),
         )  # fmt: skip
         stored = cache.get(key)
         if stored is None:
@@ -217,17 +219,19 @@ class _Stages:
     def optimize(
         self, tool: Tool, compiled: Sequence[tuple[Job, Tool, bytes]]
     ) -> list[tuple[Job, Module]]:
-        commands = [
-            tool.command(
-                *OPTIMIZE, f"--target-env={job.plan.target_env}",
-                f"{job.plan.name}.comp.spv", "-o", f"{job.plan.name}.opt.spv", cwd=self.folder,
-            )
-            for job, _, _ in compiled
-        ]  # fmt: skip
+        commands, inputs = [], []
+        for job, _, debug in compiled:
+            name, frozen = job.plan.name, job.plan.frozen
+            inputs.append(rewrite(debug, name, frozen) if frozen else debug)
+            if frozen:
+                (self.folder / f"{name}.comp.spv").write_bytes(inputs[-1])
+            passes = (*(FOLD if frozen else OPTIMIZE), f"--target-env={job.plan.target_env}")
+            files = (f"{name}.comp.spv", "-o", f"{name}.opt.spv")
+            commands.append(tool.command(*passes, *files, cwd=self.folder))
         result = []
         ran_all = run_all(commands, self.jobs)
-        for (job, compiler, debug), ran in zip(compiled, ran_all, strict=True):
-            name, shipped, why = job.plan.name, debug, ""
+        for (job, compiler, debug), given, ran in zip(compiled, inputs, ran_all, strict=True):
+            name, shipped, why = job.plan.name, given, ""
             try:
                 optimized = (self.folder / f"{name}.opt.spv").read_bytes()
                 read_module(optimized, name)
@@ -236,7 +240,7 @@ class _Stages:
             else:
                 shipped = optimized
             if ran.status != 0:
-                shipped, why = debug, f"spirv-opt {_end(ran)}"
+                shipped, why = given, f"spirv-opt {_end(ran)}"
             result.append((job, Module(name, compiler, debug, shipped, why)))
         return result
 

@@ -170,6 +170,7 @@ class _Run:
             (rule.id, int.from_bytes(self.word(rule.scalar, rule.expr), "little"))
             for rule in rules.constants
         ]
+        shader, constants = self.frozen(rules, shader, constants)
         operands = tuple(
             (
                 rule.binding,
@@ -203,6 +204,17 @@ class _Run:
             grid=grid,
             out_extent=(width, height, depth),
         )
+
+    def frozen(
+        self, rules: FamilyRules, shader: str, constants: list[tuple[int, int]]
+    ) -> tuple[str, list[tuple[int, int]]]:
+        """Take the first frozen variant that is preferred and has these very constants."""
+        for rule in rules.frozen:
+            name = dict(rule.variants)[shader]
+            preferred = self.note(f"{name} is preferred", rule.text, rule.prefer)
+            if preferred and set(rule.values) <= set(constants):
+                return name, [item for item in constants if item not in rule.values]
+        return shader, constants
 
     def size(self, expr: Expr) -> int:
         value = evaluate(expr, self.values)

@@ -97,6 +97,19 @@ class OperandRule:
 
 
 @dataclass(frozen=True)
+class FrozenRule:
+    """Frozen variants (of which, their name), and when they are taken.
+
+    That is when ``prefer`` holds and the constants have the values that were baked in.
+    """
+
+    prefer: Expr
+    text: str
+    values: tuple[tuple[int, int], ...]  # (constant ID, four bytes as an unsigned integer)
+    variants: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class LocalChoice:
     """The local-size rule taken when ``when`` holds; the last choice has no condition."""
 
@@ -113,6 +126,7 @@ class FamilyRules:
     variants: tuple[tuple[tuple[Value, ...], str], ...]
     lets: tuple[Let, ...]
     constants: tuple[ConstantRule, ...]
+    frozen: tuple[FrozenRule, ...]
     push_size: int
     push_constants: tuple[Store, ...]
     uniforms: tuple[UniformRule, ...]
@@ -130,6 +144,7 @@ class FamilyRules:
     def _expressions(self) -> Iterator[Expr]:
         yield from (let.expr for let in (*self.axes, *self.lets))
         yield from (rule.expr for rule in self.constants)
+        yield from (rule.prefer for rule in self.frozen)
         yield from (store.expr for store in self.push_constants)
         yield from (store.expr for rule in self.uniforms for store in rule.stores)
         yield from (rule.present for rule in self.operands if rule.present)

@@ -65,6 +65,44 @@ EXTENSIONS: dict[str, tuple[str, ...]] = {
     "GL_KHR_shader_subgroup_basic": (),
 }
 
+# GLSL extension -> the SPIR-V capabilities and extensions that a module declares on its account.
+# What is in no set needs a feature that the table above does not mean, e.g. 16-bit uniforms.
+TRACES: dict[str, frozenset[str]] = {
+    "GL_EXT_control_flow_attributes": frozenset(),
+    "GL_EXT_integer_dot_product": frozenset(
+        (
+            *("DotProduct", "DotProductInputAll", "DotProductInput4x8Bit"),
+            *("DotProductInput4x8BitPacked", "SPV_KHR_integer_dot_product"),
+        )
+    ),
+    "GL_EXT_shader_16bit_storage": frozenset(("StorageBuffer16BitAccess", "SPV_KHR_16bit_storage")),
+    "GL_EXT_shader_8bit_storage": frozenset(("StorageBuffer8BitAccess", "SPV_KHR_8bit_storage")),
+    "GL_EXT_shader_explicit_arithmetic_types_float16": frozenset(("Float16",)),
+    "GL_EXT_shader_explicit_arithmetic_types_int8": frozenset(("Int8",)),
+    "GL_KHR_cooperative_matrix": frozenset(
+        (
+            *("CooperativeMatrixKHR", "SPV_KHR_cooperative_matrix"),
+            *("VulkanMemoryModel", "SPV_KHR_vulkan_memory_model"),
+        )
+    ),
+    "GL_KHR_memory_scope_semantics": frozenset(
+        ("VulkanMemoryModel", "SPV_KHR_vulkan_memory_model")
+    ),
+    "GL_KHR_shader_subgroup_arithmetic": frozenset(
+        ("GroupNonUniform", "GroupNonUniformArithmetic")
+    ),
+    "GL_KHR_shader_subgroup_basic": frozenset(("GroupNonUniform",)),
+}
+
+# What every Vulkan device gives a compute shader, with no feature to enable.
+ALWAYS = frozenset(
+    (
+        *("Shader", "Matrix", "ImageQuery", "Sampled1D", "Image1D"),
+        *("SampledBuffer", "ImageBuffer", "SPV_KHR_storage_buffer_storage_class"),
+        "SPV_KHR_non_semantic_info",
+    )
+)
+
 
 def features(requires: tuple[str, ...]) -> tuple[str, ...]:
     """Return the sorted Vulkan features that the GLSL extensions in ``requires`` mean."""

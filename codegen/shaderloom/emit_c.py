@@ -109,17 +109,40 @@ def _family(family: FamilyPlan) -> dict[str, Any]:
             (c_constant(family.name, "constant", c.name), c.id) for c in variant.constants
         ],
         "structs": [_struct(family, struct) for struct in structs],
-        "constants": [
-            {"name": c.name, "id": c.id, "type": c.type, "bits": _bits(c)}
-            for c in variant.constants
+        "constant_tables": [
+            _constant_table(v, family)
+            for v in {v.frozen: v for v in reversed(family.variants)}.values()
         ],
-        "map_ids": [*LOCAL_SIZE_IDS, *(c.id for c in variant.constants)],
         "binding_tables": [
             {"id": name, "bindings": [_binding(b, family) for b in bindings]}
             for bindings, name in sorted(tables.items(), key=lambda item: item[1])
             if bindings
         ],
     }
+
+
+def _constant_table(variant: VariantPlan, family: FamilyPlan) -> dict[str, Any]:
+    """What a host sets, and what is baked in; the same for all variants frozen alike."""
+    constants = _settable(variant)
+    return {
+        "id": _constants_name(variant, family),
+        "constants": [
+            {"name": c.name, "id": c.id, "type": c.type, "bits": _bits(c)} for c in constants
+        ],
+        "map_ids": [*LOCAL_SIZE_IDS, *(c.id for c in constants)],
+        "frozen": variant.frozen,
+    }
+
+
+def _settable(variant: VariantPlan) -> list[Constant]:
+    frozen = {constant.id for constant in variant.frozen}
+    return [constant for constant in variant.constants if constant.id not in frozen]
+
+
+def _constants_name(variant: VariantPlan, family: FamilyPlan) -> str:
+    if not variant.frozen:
+        return c_type(family.name)
+    return c_type(next(v.name for v in family.variants if v.frozen == variant.frozen))
 
 
 def _table_name(variant: VariantPlan, family: FamilyPlan) -> str:
@@ -168,7 +191,7 @@ def _shader(
     variant: VariantPlan, family: FamilyPlan, feature_lists: Mapping[tuple[str, ...], str]
 ) -> dict[str, Any]:
     push = variant.push_constants
-    base = c_type(family.name)
+    base, constants = _constants_name(variant, family), len(_settable(variant))
     names = features(variant.requires)
     return {
         "id": c_constant("shader", variant.name),
@@ -176,8 +199,9 @@ def _shader(
         "family": family.name,
         "op": family.op,
         "bindings": _counted(len(variant.bindings), _table_name(variant, family)),
-        "constants": _counted(len(variant.constants), f"{base}_constants"),
-        "map_entries": _counted(3 + len(variant.constants), f"{base}_map_entries"),
+        "constants": _counted(constants, f"{base}_constants"),
+        "map_entries": _counted(3 + constants, f"{base}_map_entries"),
+        "frozen": _counted(len(variant.frozen), f"{base}_frozen"),
         "push_size": push.size if push else 0,
         "push_constants": _counted(
             len(push.fields) if push else 0, f"{c_type(family.name, 'push_constants')}_fields"

@@ -55,6 +55,7 @@ def dispatch_c(plan: Plan, decisions: Decisions) -> dict[str, bytes]:
         "max_uniforms": max(1, *(len(rules.uniforms) for rules in families)),
         "max_uniform_size": max([4, *(uniform.size for uniform in uniforms)]),
         "max_push": max(4, *(rules.push_size for rules in families)),
+        "frozen": any(rules.frozen for rules in families),
         "slots": decisions.slots,
         "device": emitter.fields(decisions.device),
         "device_defaults": emitter.defaults(decisions.device),
@@ -194,6 +195,17 @@ class _Emitter:
             "shader": c_constant("shader", rules.variants[0][1]),
             "lets": self.lets(rules.lets, emit),
             "constants": [(c.id, self.word(c.scalar, c.expr, emit)) for c in rules.constants],
+            "frozen": [
+                {
+                    "prefer": emit(f.prefer),
+                    "baked": f.values,
+                    "variants": [
+                        (c_constant("shader", base), c_constant("shader", name))
+                        for base, name in f.variants
+                    ],
+                }
+                for f in rules.frozen
+            ],
             "operands": [
                 (
                     o.binding,

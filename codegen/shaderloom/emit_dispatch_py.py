@@ -45,6 +45,7 @@ def dispatch_py(plan: Plan, decisions: Decisions) -> bytes:
         "enums": [
             {"constant": _enum(enum.name), "enumerators": enum.values} for enum in plan.enums
         ],
+        "frozen": any(rules.frozen for op in decisions.ops for rules in op.families),
         "device": _fields(decisions.device),
         "sizes": [_size_rule(decisions, rule.name) for rule in decisions.sizes],
         "ops": [_op(decisions, op) for op in decisions.ops],
@@ -196,6 +197,14 @@ def _family(op: OpRules, rules: FamilyRules, names: Callable[[str], str]) -> dic
         "lets": _lets(rules.lets, names),
         "constants": [
             (rule.id, _constant(rule.scalar, rule.expr, names)) for rule in rules.constants
+        ],
+        "frozen": [
+            {
+                "prefer": to_python(rule.prefer, names),
+                "baked": _tuple([f"({id_}, {bits})" for id_, bits in rule.values]),
+                "variants": rule.variants,
+            }
+            for rule in rules.frozen
         ],
         "operands": [
             (rule.binding, _slot(rule.slot, rule.absent, rule.present, names))

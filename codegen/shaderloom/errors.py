@@ -30,9 +30,11 @@ class Diagnostic:
 
     position: Position
     message: str
+    lint: str = ""  # the ID of the lint that says so, e.g. "SL010", "" for any other mistake
 
     def __str__(self) -> str:
-        return f"{self.position}: error: {self.message}"
+        rule = f" [{self.lint}]" if self.lint else ""
+        return f"{self.position}: error: {self.message}{rule}"
 
 
 class LoomError(Exception):

@@ -79,6 +79,16 @@ class Constant:
 
 
 @dataclass(frozen=True)
+class Frozen:
+    """A specialization constant with its value baked into the module: no host sets it."""
+
+    id: int
+    name: str
+    bits: int  # the value's four bytes as an unsigned integer
+    shown: str  # the value as a person writes it, e.g. "relu"
+
+
+@dataclass(frozen=True)
 class VariantPlan:
     """One shader to be generated: its name, its place in the family, its whole interface."""
 
@@ -95,6 +105,9 @@ class VariantPlan:
     requires: tuple[str, ...]  # GLSL extensions
     target_env: str
     subgroup_size: int = 0  # 0: any
+    shared_memory: int = 0  # bytes that it may take, 0: the 16 KiB of every device
+    frozen_from: str = ""  # the variant whose source this is, with ``frozen`` baked in
+    frozen: tuple[Frozen, ...] = ()  # in order of IDs
 
     def binding(self, name: str) -> Binding:
         """Return the binding called ``name``; raises KeyError when there is none."""

@@ -55,7 +55,16 @@ def _shared(plan: Plan) -> dict[str, Any]:
 
 def _shader(variant: VariantPlan) -> dict[str, Any]:
     push = variant.push_constants
+    more: dict[str, Any] = {}
+    if variant.shared_memory:
+        more["shared_memory"] = variant.shared_memory
+    if variant.frozen:
+        more["frozen_from"] = variant.frozen_from
+        more["frozen"] = [
+            {"id": f.id, "name": f.name, "value": f.shown, "bits": f.bits} for f in variant.frozen
+        ]
     return {
+        **more,
         "family": variant.family,
         "op": variant.op,
         "axes": dict(variant.axes),

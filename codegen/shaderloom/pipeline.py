@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shaderloom import freshness, outputs
-from shaderloom.audit import Finding, audit
+from shaderloom.audit import audit
+from shaderloom.audit_library import audit_library
 from shaderloom.build_record import build_record
 from shaderloom.cache import Cache
 from shaderloom.compile import Compiled, Job, compile_all, raise_failures
@@ -17,11 +18,14 @@ from shaderloom.emit_dispatch_c import dispatch_c
 from shaderloom.emit_dispatch_py import dispatch_py
 from shaderloom.errors import Diagnostic, Position, SpecError
 from shaderloom.interface import Plan, VariantPlan
+from shaderloom.lints import Finding, Levels, judge
 from shaderloom.manifest import manifest, to_json
 from shaderloom.plan import plan
 from shaderloom.plan_dispatch import plan_dispatch
+from shaderloom.plan_lints import plan_lints
 from shaderloom.render import GlslSource, Renderer
 from shaderloom.report import layouts
+from shaderloom.source import Source
 from shaderloom.spec import read_spec
 from shaderloom.toolchain import Toolchain
 from shaderloom.witness import Testimony, testify
@@ -48,6 +52,8 @@ class Woven:
     decisions: Decisions | None
     sources: dict[str, GlslSource]
     inputs: dict[str, bytes]
+    levels: Levels
+    spec: Source
 
 
 @dataclass(frozen=True)
@@ -67,17 +73,22 @@ def weave(spec: Path, poison: bool = False) -> Woven:
     read = read_spec(spec, str(spec))
     planned = plan(read)
     decisions = plan_dispatch(read, planned)
+    levels = plan_lints(read)
     folder = spec.parent / TEMPLATES
     renderer = Renderer(folder, str(folder), poison)
     sources = renderer.render_all(planned)
     inputs = {spec.name: spec.read_bytes()}
     inputs |= {f"{TEMPLATES}/{name}": (folder / name).read_bytes() for name in renderer.read}
-    return Woven(planned, decisions, sources, inputs)
+    return Woven(planned, decisions, sources, inputs, levels, read.source)
 
 
 def committed(woven: Woven) -> dict[str, bytes]:
     """Return the files that are committed: plan facts, whatever compiler there is."""
-    files = {f"glsl/{name}.comp": source.text.encode() for name, source in woven.sources.items()}
+    files = {
+        f"glsl/{variant.name}.comp": woven.sources[variant.name].text.encode()
+        for variant in woven.plan.variants
+        if not variant.frozen_from  # its source is there under that name
+    }
     files |= registry(woven.plan)
     if woven.decisions:
         files["dispatch.py"] = dispatch_py(woven.plan, woven.decisions)
@@ -96,7 +107,12 @@ def prove(woven: Woven, toolchain: Toolchain, options: Options) -> Proven:
     testimony = testify(
         compiled.modules.values(), toolchain.get("spirv-cross"), options.cache, options.jobs
     )
-    return Proven(compiled, testimony, audit(woven.plan, testimony.facts))
+    shipped = {name: module.shipped for name, module in compiled.modules.items()}
+    found = (
+        *audit(woven.plan, testimony.facts),
+        *audit_library(woven.plan, woven.decisions, shipped),
+    )
+    return Proven(compiled, testimony, judge(found, woven.levels, woven.spec))
 
 
 def emit(

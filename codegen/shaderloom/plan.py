@@ -41,6 +41,7 @@ from shaderloom.plan_checks import (
     check_names,
     check_splices,
 )
+from shaderloom.plan_frozen import frozen_variants
 from shaderloom.source import KeyPath
 from shaderloom.spec import Spec
 from shaderloom.spec_model import BindingSpec, BlockSpec, FamilySpec, Member, Members
@@ -58,7 +59,7 @@ def plan(spec: Spec) -> Plan:
     )
     _check_enums(enums, errors)
     families = tuple(
-        _FamilyPlanner(spec, name, family, errors).plan()
+        _FamilyPlanner(spec, name, family, enums, errors).plan()
         for name, family in sorted(spec.model.families.items())
     )
     if not families:
@@ -125,8 +126,11 @@ def _origin(variant: VariantPlan) -> str:
 class _FamilyPlanner:
     """Plans one family; every mistake goes to ``errors`` and planning goes on."""
 
-    def __init__(self, spec: Spec, name: str, family: FamilySpec, errors: Errors) -> None:
+    def __init__(
+        self, spec: Spec, name: str, family: FamilySpec, enums: tuple[EnumPlan, ...], errors: Errors
+    ) -> None:
         self.model = spec.model
+        self.enums = enums
         self.name = name
         self.family = family
         self.errors = errors
@@ -158,6 +162,7 @@ class _FamilyPlanner:
             self.check_renames(variants[0])
         if whole:
             check_absent(variants, self.errors, self.path)
+        variants += frozen_variants(family.frozen, variants, self.enums, self.errors, self.path)
         renamed = tuple(sorted(family.renamed_from.items()))
         return FamilyPlan(
             self.name, family.op, tuple(sorted(variants, key=lambda v: v.name)), renamed
@@ -255,6 +260,7 @@ class _FamilyPlanner:
             requires=tuple(sorted(needed | set(family.requires))),
             target_env=family.target_env,
             subgroup_size=family.subgroup_size,
+            shared_memory=family.shared_memory,
         )
 
     def bindings(self, axes: Axes) -> tuple[Binding, ...]:

@@ -22,14 +22,14 @@ class Errors:
         self.source = source
         self.found: set[Diagnostic] = set()
 
-    def add(self, message: str, *path: str | int, at_key: bool = False) -> None:
+    def add(self, message: str, *path: str | int, at_key: bool = False, lint: str = "") -> None:
         """Note a mistake at the value (or the key) at ``path``."""
         where = self.source.key(*path) if at_key else self.source.value(*path)
-        self.found.add(Diagnostic(where, message))
+        self.found.add(Diagnostic(where, message, lint))
 
-    def add_at(self, message: str, path: KeyPath, name: str) -> None:
+    def add_at(self, message: str, path: KeyPath, name: str, lint: str = "") -> None:
         """Note a mistake where ``name`` is first declared below ``path``, else at ``path``."""
-        self.found.add(Diagnostic(self.source.find(path, name), message))
+        self.found.add(Diagnostic(self.source.find(path, name), message, lint))
 
     def name(
         self, name: str, what: str, *path: str | int, prefixed: bool = False, at_key: bool = True
@@ -59,6 +59,11 @@ def check_splices(model: SpecModel, family: FamilySpec, errors: Errors, path: Ke
         return False  # the planner reports it where it is named
     whole = True
     for name in sorted(spliced):
+        for i, inner in enumerate(model.blocks[name].bindings):
+            if inner.block:
+                message = f"block '{name}' takes block '{inner.block}': blocks do not nest"
+                errors.add(message, "blocks", name, "bindings", i, lint="SL009")
+                whole = False
         block = model.blocks[name]
         for part, here, has in (
             ("bindings", bindings[name], block.bindings),
@@ -68,7 +73,7 @@ def check_splices(model: SpecModel, family: FamilySpec, errors: Errors, path: Ke
             if has and here != 1:
                 times = "not spliced" if here == 0 else f"spliced {here} times"
                 message = f"the {part} of block '{name}' are {times} in family '{path[-1]}'"
-                errors.add(message, *path, at_key=True)
+                errors.add(message, *path, at_key=True, lint="SL009")
                 whole = False
     return whole
 
@@ -119,7 +124,7 @@ def check_absent(variants: Iterable[VariantPlan], errors: Errors, path: KeyPath)
                 found[binding.name, problem, where].append(variant.name)
     for (name, problem, where), names in found.items():
         message = f"absent operand of '{name}': {problem} {of_variants(names)}"
-        errors.add_at(message, where, name)
+        errors.add_at(message, where, name, lint="SL010")
 
 
 def _absent_problem(binding: Binding, variant: VariantPlan) -> str:
@@ -153,7 +158,7 @@ def _shown(kind: Kind) -> str:
 
 # What registry.h and dispatch.h declare for themselves; a test holds these lists against them.
 REGISTRY_TYPES = (
-    *("access", "binding", "constant", "dtype", "field", "kind", "map_entry", "module"),
+    *("access", "binding", "constant", "dtype", "field", "frozen", "kind", "map_entry", "module"),
     *("shader", "shader_id", "storage"),
     *("device", "dispatch", "error", "operand", "slot", "uniform"),
 )

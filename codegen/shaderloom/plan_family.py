@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from shaderloom.decisions import (
     ConstantRule,
     FamilyRules,
+    FrozenRule,
     Let,
     LocalChoice,
     OperandRule,
@@ -21,6 +22,7 @@ from shaderloom.expr_parse import parse
 from shaderloom.interface import FamilyPlan, Struct
 from shaderloom.names import operand
 from shaderloom.plan_expressions import Expressions, NameScope, possible_values
+from shaderloom.plan_frozen import PLACEHOLDER
 from shaderloom.source import KeyPath
 from shaderloom.spec_model import DispatchSpec, OpSpec
 
@@ -50,6 +52,7 @@ class FamilyRulesPlanner:
             for c in variant.constants
             if (expr := self.content(c.name, c.enum or c.type, op))
         ]
+        frozen = self.frozen()
         push = variant.push_constants
         push_stores = self.stores(push, op) if push else ()
         uniforms = tuple(
@@ -76,11 +79,28 @@ class FamilyRulesPlanner:
         width, height, depth = (expr for expr in extent if expr)
         fold = self.dispatch.fold
         return FamilyRules(
-            self.family.name, axes, variants, lets, tuple(constants), push.size if push else 0,
-            push_stores, uniforms, operands, (x, y, z), local,
+            self.family.name, axes, variants, lets, tuple(constants), frozen,
+            push.size if push else 0, push_stores, uniforms, operands, (x, y, z), local,
             ("xyz".index(fold[0]), "xyz".index(fold[1])) if fold else None,
             (width, height, depth),
         )  # fmt: skip
+
+    def frozen(self) -> tuple[FrozenRule, ...]:
+        """Parse when the frozen variants of each kind are taken."""
+        rules = []
+        for i, item in enumerate(self.planner.spec.model.families[self.family.name].frozen):
+            path = ("families", self.family.name, "frozen", i, "prefer")
+            prefer = self.planner.parse(item.prefer, self.scope, BOOL, path)
+            made = [
+                variant
+                for variant in self.family.variants
+                if variant.name == item.name.replace(PLACEHOLDER, variant.frozen_from)
+            ]
+            if prefer and made:
+                values = tuple((frozen.id, frozen.bits) for frozen in made[0].frozen)
+                names = tuple((variant.frozen_from, variant.name) for variant in made)
+                rules.append(FrozenRule(prefer, item.prefer, values, names))
+        return tuple(rules)
 
     def local(self) -> tuple[LocalChoice, ...]:
         """Parse the choice of a local-size rule; the last, and no other, is unconditional."""
@@ -102,7 +122,8 @@ class FamilyRulesPlanner:
     def axes(self) -> tuple[tuple[Let, ...], tuple[tuple[tuple[Value, ...], str], ...]]:
         """Parse the expression of each axis that varies; prove that what they give exists."""
         values: dict[str, list[Value]] = {}
-        for variant in self.family.variants:
+        chosen = [variant for variant in self.family.variants if not variant.frozen_from]
+        for variant in chosen:
             for name, value in variant.axes:
                 if value not in values.setdefault(name, []):
                     values[name].append(value)
@@ -114,9 +135,7 @@ class FamilyRulesPlanner:
         for name, found in sorted(varying.items()):
             if expr := self.axis(name, found):
                 lets.append(Let(name, expr))
-        variants = tuple(
-            (tuple(dict(v.axes)[let.name] for let in lets), v.name) for v in self.family.variants
-        )
+        variants = tuple((tuple(dict(v.axes)[let.name] for let in lets), v.name) for v in chosen)
         if len(lets) == len(varying):
             self.prove(lets, {key for key, _ in variants})
         return tuple(lets), variants
@@ -157,7 +176,7 @@ class FamilyRulesPlanner:
                 pairs = zip(lets, combination, strict=True)
                 shown = ", ".join(f"{let.name}={value}" for let, value in pairs)
                 message = f"the rules can ask for {self.family.name}({shown}), which no variant is"
-                self.errors.add(message, *self.path, at_key=True)
+                self.errors.add(message, *self.path, at_key=True, lint="SL019")
 
     def values(self, name: str, op: str) -> tuple[tuple[str, ...], KeyPath]:
         """Return the expressions of a member and where they stand: family, op, or its own name."""

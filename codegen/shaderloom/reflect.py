@@ -20,12 +20,26 @@ from shaderloom.spirv_grammar import Deco, Op
 from shaderloom.spirv_types import Blocks, constant_integer, constant_value, label
 
 GL_COMPUTE = 5  # execution model
+_STAGES = {  # execution models (section 3.3)
+    0: "vertex",
+    1: "tessellation control",
+    2: "tessellation evaluation",
+    3: "geometry",
+    4: "fragment",
+    GL_COMPUTE: "compute",
+    6: "OpenCL kernel",
+}
 MODE_LOCAL_SIZE_ID = 38
 BUILT_IN_WORKGROUP_SIZE = 25
 UNIFORM_CONSTANT, UNIFORM, PUSH_CONSTANT, STORAGE_BUFFER = 0, 2, 9, 12  # storage classes
 
 MAX_DESCRIPTORS = 256  # twice what Vulkan guarantees a stage; bounds the work on a hostile file
 
+_OTHERS = {  # types of descriptors that no Kind describes
+    Op.TYPE_SAMPLER: "a sampler by itself, which no Kind describes",
+    Op.TYPE_ARRAY: "an array of descriptors, which no Kind describes",
+    Op.TYPE_RUNTIME_ARRAY: "an array of descriptors, which no Kind describes",
+}
 _DIMS = {0: "1d", 1: "2d", 2: "3d", 3: "cube"}
 _FORMATS = (  # image formats by number (section 3.11); 0 is no format
     "",
@@ -43,7 +57,11 @@ def reflect(data: bytes, name: str) -> Reflection:
 
     A block's bools are uint, as SPIR-V has no bool in memory. Raises ``SpirvError``.
     """
-    module = read_module(data, name)
+    return declares(read_module(data, name))
+
+
+def declares(module: Module) -> Reflection:
+    """The same of a module that was read."""
     _check_entry_point(module)
     blocks = Blocks(module)
     bindings = [binding for _, binding in _descriptors(module, blocks)]
@@ -65,7 +83,11 @@ def used(data: bytes, name: str) -> Used:
     constants of the local size are left out, as in ``Reflection``. A function that is never
     called counts too: the optimiser removes those. Raises ``SpirvError``.
     """
-    module = read_module(data, name)
+    return uses(read_module(data, name))
+
+
+def uses(module: Module) -> Used:
+    """The same of a module that was read."""
     _check_entry_point(module)
     blocks = Blocks(module)
     reached = _reached(module)
@@ -100,9 +122,10 @@ def binding_order(binding: ReflectedBinding) -> tuple[int, int, str, str]:
 
 
 def _check_entry_point(module: Module) -> None:
-    models = [entry.model for entry in module.entry_points]
-    if models != [GL_COMPUTE]:
-        found = f"its entry points have the execution models {models}" if models else "it has none"
+    entries = module.entry_points
+    if [entry.model for entry in entries] != [GL_COMPUTE]:
+        shown = [f"{_STAGES.get(e.model, f'stage {e.model}')} '{e.name}'" for e in entries]
+        found = f"it has {', '.join(shown[:8])}" if shown else "it has none"
         raise unreadable(module.name, f"one compute entry point is expected; {found}")
 
 
@@ -129,12 +152,15 @@ def _descriptor(module: Module, blocks: Blocks, variable: Instruction) -> Reflec
     opcode = module.definition(pointee).opcode
     if opcode == Op.TYPE_STRUCT:
         return _buffer(module, blocks, variable, pointee, (set_number, binding))
+    if opcode in _OTHERS:
+        raise unreadable(module.name, f"{label(module, identifier)} is {_OTHERS[opcode]}")
     sampled = opcode == Op.TYPE_SAMPLED_IMAGE
     image = module.definition(pointee).operands[1] if sampled else pointee
     dim, storage, image_format = _image(module, image, identifier)
     if sampled == storage:
         shown = label(module, identifier)
-        raise unreadable(module.name, f"{shown} is no combined image sampler or storage image")
+        what = "a combined image sampler of a storage image" if sampled else "a texture by itself"
+        raise unreadable(module.name, f"{shown} is {what}, which no Kind describes")
     return ReflectedBinding(
         set=set_number,
         binding=binding,
@@ -175,8 +201,10 @@ def _image(module: Module, type_id: int, variable: int) -> tuple[str, bool, str]
     """Return the dimension, whether it is a storage image, and its format."""
     found = module.definitions.get(type_id)
     if found is None or found.opcode != Op.TYPE_IMAGE or found.operands[2] not in _DIMS:
+        texels = found is not None and found.opcode == Op.TYPE_IMAGE and found.operands[2] == 5
+        what = "a texel buffer" if texels else "no image or buffer"
         raise unreadable(
-            module.name, f"{label(module, variable)} is no single image or buffer that Kind names"
+            module.name, f"{label(module, variable)} is {what}, which no Kind describes"
         )
     _, _, dim, _, arrayed, multisampled, sampled, image_format = found.operands[:8]
     if image_format >= len(_FORMATS):

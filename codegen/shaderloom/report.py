@@ -38,6 +38,9 @@ def _family(family: FamilyPlan) -> Iterable[str]:
     yield ""
     for each in family.variants:
         needs = f"; needs {', '.join(each.requires)}" if each.requires else ""
+        if each.frozen:
+            values = ", ".join(f"{f.name}={f.shown}" for f in each.frozen)
+            needs += f"; `{each.frozen_from}` with {values} frozen"
         yield f"- `{each.name}` ({_axes(each)}{needs})"
     yield ""
     rows: list[_Row] = [("binding", "name", "descriptor", "storage", "access", "absent", "block")]
@@ -92,6 +95,7 @@ def explain(plan: Plan, variant: VariantPlan) -> str:
         f"  needs     {variant.target_env}"
         + "".join(f", {extension}" for extension in variant.requires)
         + (f", subgroup size {variant.subgroup_size}" if variant.subgroup_size else ""),
+        *(f"  frozen    {f.name}={f.shown}, ID {f.id}" for f in variant.frozen),
         "",
         "bindings (set 0)",
     ]
@@ -116,7 +120,8 @@ def explain(plan: Plan, variant: VariantPlan) -> str:
         lines += _columns(("at", "name", "type", "block"), rows)
     lines += ["", "specialization constants"]
     rows = [("0-2", "", "local workgroup size x, y, z", "", "")]
-    for c in variant.constants:
+    frozen = {f.id for f in variant.frozen}
+    for c in (c for c in variant.constants if c.id not in frozen):
         kind = f"{c.enum or c.type} = {_default(c)}"
         rows.append((str(c.id), c.name, kind, c_constant(family, "constant", c.name), c.owner))
     lines += _columns(("ID", "name", "type", "C", "block"), rows)

@@ -231,6 +231,35 @@ class SizeRuleSpec(Model):
     cases: list[CaseSpec]
 
 
+class LintSpec(Model):
+    """The level of a lint where it is not the lint's own, and why."""
+
+    level: Literal["error", "warning", "off"]
+    reason: str
+
+
+Lints = dict[str, LintSpec]
+
+
+def _frozen_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise PydanticCustomError("loom", "a value is a number, true, false or an enum's value")
+
+
+class FrozenSpec(Model):
+    """A further variant of each variant: some of its constants are baked in.
+
+    The dispatcher takes it where ``prefer`` holds and the constants have these very values.
+    """
+
+    name: str
+    set: Annotated[dict[str, Annotated[str, BeforeValidator(_frozen_value)]], Field(min_length=1)]
+    prefer: Expression = "True"
+
+
 class FamilySpec(Model):
     """A family: one template, one interface, and the axes that its variants differ in.
 
@@ -251,6 +280,9 @@ class FamilySpec(Model):
     push_constants: Members = {}
     constants: Members = {}
     renamed_from: dict[str, str] = {}
+    shared_memory: int = Field(default=0, ge=0)
+    frozen: list[FrozenSpec] = []
+    lints: Lints = {}
     dispatch: DispatchSpec | None = None
 
 
@@ -264,3 +296,4 @@ class SpecModel(Model):
     device: Inputs = {}
     local_sizes: dict[str, Annotated[SizeRuleSpec, BeforeValidator(_short_sizes)]] = {}
     ops: dict[str, OpSpec] = {}
+    lints: Lints = {}

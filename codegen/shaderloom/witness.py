@@ -11,8 +11,10 @@ from shaderloom.audit import Facts
 from shaderloom.cache import Cache, digest
 from shaderloom.compile import Module
 from shaderloom.errors import SpirvError
+from shaderloom.needs import needs
 from shaderloom.process import run_all
-from shaderloom.reflect import reflect, used
+from shaderloom.reflect import reflect, uses
+from shaderloom.spirv import read_module
 from shaderloom.spirv_cross import disagreements, parse_spirv_cross
 from shaderloom.toolchain import Tool
 
@@ -50,7 +52,8 @@ def testify(
                 differences = disagreements(declared, second)
             except SpirvError as error:
                 unread[module.name] = error.diagnostics[0].message
-        facts[module.name] = Facts(declared, used(module.shipped, module.name), differences)
+        shipped = read_module(module.shipped, module.name)
+        facts[module.name] = Facts(declared, uses(shipped), needs(shipped), differences)
     return Testimony(facts, unread)
 
 

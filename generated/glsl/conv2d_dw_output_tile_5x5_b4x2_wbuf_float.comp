@@ -131,10 +131,11 @@ vec4 load_weight(ivec2 pos, ivec2 extent) {
   return vec4(t_weight_data[pos.y * extent.x + pos.x]);
 }
 
-// Four weight texels side by side times the four lanes of x: a 4x4 matrix times a vector.
-vec4 weigh(vec4 x, ivec2 pos, ivec2 extent) {
-  return x.x * load_weight(pos, extent) + x.y * load_weight(pos + ivec2(1, 0), extent) +
-         x.z * load_weight(pos + ivec2(2, 0), extent) + x.w * load_weight(pos + ivec2(3, 0), extent);
+// Four weight texels side by side: their product with a texel of inputs is a texel of outputs.
+mat4 load_weights(ivec2 pos, ivec2 extent) {
+  return mat4(
+      load_weight(pos, extent), load_weight(pos + ivec2(1, 0), extent),
+      load_weight(pos + ivec2(2, 0), extent), load_weight(pos + ivec2(3, 0), extent));
 }
 
 // y is the biased sum for the texel pos = (x, y, block of channels) of an output of W, H, C4 texels.

@@ -131,10 +131,11 @@ vec4 load_weight(ivec2 pos, ivec2 extent) {
   return texelFetch(t_weight, pos, 0);
 }
 
-// Four weight texels side by side times the four lanes of x: a 4x4 matrix times a vector.
-vec4 weigh(vec4 x, ivec2 pos, ivec2 extent) {
-  return x.x * load_weight(pos, extent) + x.y * load_weight(pos + ivec2(1, 0), extent) +
-         x.z * load_weight(pos + ivec2(2, 0), extent) + x.w * load_weight(pos + ivec2(3, 0), extent);
+// Four weight texels side by side: their product with a texel of inputs is a texel of outputs.
+mat4 load_weights(ivec2 pos, ivec2 extent) {
+  return mat4(
+      load_weight(pos, extent), load_weight(pos + ivec2(1, 0), extent),
+      load_weight(pos + ivec2(2, 0), extent), load_weight(pos + ivec2(3, 0), extent));
 }
 
 // y is the biased sum for the texel pos = (x, y, block of channels) of an output of W, H, C4 texels.
@@ -172,15 +173,12 @@ void main() {
   }
 
   for (int k4 = 0; k4 < in_extent.z; ++k4) {
-    const vec4 w0 = load_weight(ivec2(4 * n4, k4), weight_extent);
-    const vec4 w1 = load_weight(ivec2(4 * n4 + 1, k4), weight_extent);
-    const vec4 w2 = load_weight(ivec2(4 * n4 + 2, k4), weight_extent);
-    const vec4 w3 = load_weight(ivec2(4 * n4 + 3, k4), weight_extent);
+    const mat4 weights = load_weights(ivec2(4 * n4, k4), weight_extent);
     for (int i = 0; i < TILE; ++i) {
       const ivec3 pos = ivec3(in_pos[i], k4);
       const vec4 x = stride_1_padding_0 ? load_texel(t_in, pos, in_extent)
                                         : load_padded(t_in, pos, in_extent);
-      sum[i] += x.x * w0 + x.y * w1 + x.z * w2 + x.w * w3;
+      sum[i] += weights * x;
     }
   }
 

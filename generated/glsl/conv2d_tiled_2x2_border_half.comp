@@ -124,10 +124,11 @@ vec4 load_weight(ivec2 pos, ivec2 extent) {
   return texelFetch(t_weight, pos, 0);
 }
 
-// Four weight texels side by side times the four lanes of x: a 4x4 matrix times a vector.
-vec4 weigh(vec4 x, ivec2 pos, ivec2 extent) {
-  return x.x * load_weight(pos, extent) + x.y * load_weight(pos + ivec2(1, 0), extent) +
-         x.z * load_weight(pos + ivec2(2, 0), extent) + x.w * load_weight(pos + ivec2(3, 0), extent);
+// Four weight texels side by side: their product with a texel of inputs is a texel of outputs.
+mat4 load_weights(ivec2 pos, ivec2 extent) {
+  return mat4(
+      load_weight(pos, extent), load_weight(pos + ivec2(1, 0), extent),
+      load_weight(pos + ivec2(2, 0), extent), load_weight(pos + ivec2(3, 0), extent));
 }
 
 // y is the biased sum for the texel pos = (x, y, block of channels) of an output of W, H, C4 texels.
@@ -183,26 +184,23 @@ void main() {
         for (int b = 0; b < BLOCKS; ++b) {
           const int n4 = min(first.z + b, out_extent.z - 1);
           const ivec2 at = ivec2((c4 * kernel_w + w) * 4, n4 * kernel_h + h);
-          const vec4 w0 = load_weight(at, weight_extent);
-          const vec4 w1 = load_weight(at + ivec2(1, 0), weight_extent);
-          const vec4 w2 = load_weight(at + ivec2(2, 0), weight_extent);
-          const vec4 w3 = load_weight(at + ivec2(3, 0), weight_extent);
+          const mat4 weights = load_weights(at, weight_extent);
           if (aligned) {
             const int z = 4 * n4 / out_group_channels * in_group_channels / 4 + c4;
             for (int i = 0; i < PIXELS; ++i) {
               const vec4 x = load_padded(t_in, ivec3(corner[i] + tap, z), in_extent);
-              sum[i][b] += x.x * w0 + x.y * w1 + x.z * w2 + x.w * w3;
+              sum[i][b] += weights * x;
             }
           } else {
             // The four output channels may belong to different groups.
             for (int lane = 0; lane < 4; ++lane) {
               const int n = min(4 * n4 + lane, limits.w - 1);
               const int begin = n / out_group_channels * in_group_channels;
-              const vec4 column = vec4(w0[lane], w1[lane], w2[lane], w3[lane]);
+              const vec4 row = transpose(weights)[lane];
               for (int i = 0; i < PIXELS; ++i) {
                 const vec4 x = load_channels(
                     corner[i] + tap, begin + 4 * c4, begin + in_group_channels, in_extent);
-                sum[i][b][lane] += dot(x, column);
+                sum[i][b][lane] += dot(row, x);
               }
             }
           }

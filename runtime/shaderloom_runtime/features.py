@@ -82,6 +82,12 @@ _GROUPS = (
         "VK_KHR_cooperative_matrix",
         ("cooperativeMatrix",),
     ),
+    _Group(
+        "VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR",  # for benchmarks: registers
+        _NEVER_CORE,
+        "VK_KHR_pipeline_executable_properties",
+        ("pipelineExecutableInfo",),
+    ),
 )
 _SUBGROUP = ("Basic", "Vote", "Arithmetic", "Ballot", "Shuffle", "ShuffleRelative", "Clustered")
 

@@ -94,9 +94,11 @@ def pack_constants(
 
 
 def make_kernels(
-    device: Device, specs: Sequence[KernelSpec], cache: Handle = None
+    device: Device, specs: Sequence[KernelSpec], cache: Handle = None, flags: int = 0
 ) -> tuple[Kernel, ...]:
     """Create the pipelines of all ``specs`` in one call, through a VkPipelineCache if given.
+
+    ``flags`` are VkPipelineCreateFlags.
 
     Raises:
         MissingFeature: the device cannot run a spec; nothing was created.
@@ -113,7 +115,9 @@ def make_kernels(
         alive: list[Handle] = []  # structures that others point to
         creates = [
             api.VkComputePipelineCreateInfo(
-                stage=_stage(device, kernel.spec, modules, alive), layout=kernel.layout
+                flags=flags,
+                stage=_stage(device, kernel.spec, modules, alive),
+                layout=kernel.layout,
             )
             for kernel in kernels
         ]
