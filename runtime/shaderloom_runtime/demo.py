@@ -168,9 +168,9 @@ def _measure(
             reading.run()
             got = buffer.read(np.float32, _SIZES)
     error = np.abs(got.astype(np.float64) - expected.values)
-    worst = float((error / reference.bound(expected, "float")).max())
+    worst = float(np.max(error / reference.bound(expected, "float")))
     # The fastest run is the least disturbed one; the first also warms up.
-    return Way(dispatches, float(error.max()), worst, min(times))
+    return Way(dispatches, float(np.max(error)), worst, min(times))
 
 
 def _milliseconds(recording: Recording) -> float:
