@@ -182,6 +182,8 @@ class _Planner(Expressions):
 
     def dead_lets(self, lets: tuple[Let, ...], used: frozenset[str], path: KeyPath) -> None:
         """Refuse a let that nothing uses: C would warn, and a reader would wonder."""
+        if self.errors.found:
+            return  # what does not parse may be what uses it
         for let in lets:
             later = frozenset().union(*(other.expr.names for other in lets))
             if let.name not in used | later:

@@ -44,6 +44,7 @@ class Expressions:
         self.plan = plan
         self.errors = Errors(spec.source)
         self.enums = {e.name: Type(e.name, tuple(n for n, _ in e.values)) for e in plan.enums}
+        self.broken: set[str] = set()  # names whose own expression is wrong
 
     def parse(
         self, text: str, scope: NameScope, expected: Type | None, path: KeyPath
@@ -51,7 +52,10 @@ class Expressions:
         try:
             return parse(text, scope.types, expected, self.spec.source.text(*path))
         except SpecError as error:
-            self.errors.found |= set(error.diagnostics)
+            follow_on = tuple(f"unknown name '{name}'" for name in self.broken)
+            self.errors.found.update(
+                each for each in error.diagnostics if not each.message.startswith(follow_on)
+            )
             return None
 
     def lets(self, lets: Mapping[str, str], scope: NameScope, path: KeyPath) -> tuple[Let, ...]:
@@ -59,6 +63,8 @@ class Expressions:
         result = []
         for name, text in lets.items():
             expr = self.parse(text, scope, None, (*path, name))
+            if expr is None:
+                self.broken.add(name)
             if self.new_name(name, "let", scope, (*path, name)) and expr:
                 scope.types[name] = expr.type
                 scope.lets[name] = expr

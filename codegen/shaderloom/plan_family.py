@@ -156,6 +156,8 @@ class FamilyRulesPlanner:
         if text in self.scope.types:
             expected = None
         expr = self.planner.parse(text, self.scope, expected, path)
+        if expr is None:
+            self.planner.broken.add(name)
         if expr and self.planner.new_name(name, "axis", self.scope, path):
             self.scope.types[name] = expr.type
             self.scope.lets[name] = expr
