@@ -63,6 +63,7 @@ PAGES = sorted(
         *ROOT.glob("generated/*.md"),
     ]
 )
+IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
 STEP = re.compile(r"<!-- (file|append|edit|run)(?:: ([^\n]*))? -->\n```\w*\n(.*?)```\n", re.DOTALL)
 FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
@@ -71,8 +72,10 @@ FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 def project(tmp_path: Path) -> Path:
     """A copy of the user's part of a fresh clone, with the programs of its `.venv/bin`."""
     shutil.copy(ROOT / "variants.yaml", tmp_path)
-    for name in ("templates", "scripts", "generated"):
+    for name in ("templates", "scripts", "generated", "tests/foreign"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("spv"))
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "clone"]):
+        subprocess.run(["git", *IDENTITY, *command], cwd=tmp_path, check=True)
     folder = tmp_path / ".venv" / "bin"
     folder.mkdir(parents=True)
     for program, arguments in (
@@ -203,7 +206,7 @@ def check_command(command: str, page: str) -> None:
         script = (ROOT / arguments[0]).exists() or f"file: {arguments[0]} -->" in page_text(page)
         assert script, f"{page}: {command}"
     else:
-        assert name in ("cc", "host"), f"{page}: {command}"
+        assert name in ("cc", "git", "host", "rm"), f"{page}: {command}"
 
 
 def commands_of(parser: argparse.ArgumentParser) -> list[str]:
@@ -218,7 +221,7 @@ def page_text(page: str) -> str:
 def test_readme_documents_the_exit_codes() -> None:
     text = (ROOT / "README.md").read_text()
     table = text.partition("## Exit codes")[2].partition("##")[0]
-    assert re.findall(r"^\| (\d+) \|", table, re.MULTILINE) == ["0", "1", "2", "130"]
+    assert re.findall(r"^\| (\d+) \|", table, re.MULTILINE) == ["0", "1", "2", "3", "4", "130"]
 
 
 @pytest.mark.parametrize("page", PAGES)
