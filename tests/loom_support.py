@@ -66,7 +66,10 @@ class Project:
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Start the command line as a process of its own."""
-        code = "import sys; from shaderloom.cli import main; sys.exit(main())"
+        code = (  # as from a terminal: a shell's background job, e.g. of CI, ignores SIGINT
+            "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+            "from shaderloom.cli import main; sys.exit(main())"
+        )
         return subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
             cwd=self.folder,

@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import shutil
 import struct
 import time
@@ -62,9 +63,11 @@ def test_the_table(here: Project, request: pytest.FixtureRequest, form: str, end
     ran = here.loom("audit", "foreign", "--format", form)
     assert (ran.code, ran.err) == (1, "")  # broken files are errors
     golden = FOREIGN / f"expected.{end}"
+    # Modules of GLSL sources have the bytes that the compiler of this machine gave them.
+    out = re.sub(r'"sha256": "[0-9a-f]{64}"', '"sha256": "..."', ran.out)
     if request.config.getoption("--update-golden"):
-        golden.write_text(ran.out, encoding="utf-8")
-    assert ran.out == golden.read_text(encoding="utf-8")
+        golden.write_text(out, encoding="utf-8")
+    assert out == golden.read_text(encoding="utf-8")
 
 
 def test_there_are_many_and_each_is_told_or_refused(here: Project) -> None:

@@ -102,7 +102,7 @@ def test_validation_sees_a_missing_barrier(monkeypatch: pytest.MonkeyPatch) -> N
         a, b = affine.buffer(1), affine.buffer(0)
         monkeypatch.setattr(Device, "barrier", lambda *_, **__: None)
         Recording(device, [affine.step(b, a, 2, 1), affine.step(a, b, 2, 1)])
-        assert any("SYNC-HAZARD" in message for message in device.messages)
+        assert any("hazard" in message.lower() for message in device.messages)
 
 
 def test_running_again_takes_new_contents(device: Device) -> None:

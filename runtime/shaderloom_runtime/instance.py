@@ -29,6 +29,7 @@ class Instance:
     def __init__(self, api: Vulkan, validation: bool) -> None:
         self.api = api
         self.messages: list[str] = []
+        self._kept: tuple[Handle, ...] = ()  # what vkCreateInstance reads
         self._callback: Handle = None  # the messenger calls it as long as the instance lives
         with ExitStack() as stack:
             self.handle = self._create(stack, validation)
@@ -57,6 +58,8 @@ class Instance:
                     enabledValidationFeatureCount=1,
                     pEnabledValidationFeatures=extra,
                 )
+            if "VK_EXT_layer_settings" in extensions:
+                chain = self._layer_settings(chain)
         create = api.VkInstanceCreateInfo(
             pNext=chain,
             pApplicationInfo=application,
@@ -88,8 +91,24 @@ class Instance:
             )
         offered = api.vkEnumerateInstanceExtensionProperties(_LAYER)
         names = {extension.extensionName for extension in offered}
-        optional = [name for name in ("VK_EXT_validation_features",) if name in names]
+        wanted = ("VK_EXT_validation_features", "VK_EXT_layer_settings")
+        optional = [name for name in wanted if name in names]
         return [_LAYER], ["VK_EXT_debug_utils", *optional]
+
+    def _layer_settings(self, chain: Handle) -> Handle:
+        """Have hazards of what shaders access told: layers after 1.3.239 must be asked to."""
+        ffi = self.api.ffi
+        layer = ffi.new("char[]", _LAYER.encode())
+        name = ffi.new("char[]", b"syncval_shader_accesses_heuristic")
+        yes = ffi.new("VkBool32 *", 1)
+        setting = ffi.new(
+            "VkLayerSettingEXT *", (layer, name, self.api.VK_LAYER_SETTING_TYPE_BOOL32_EXT, 1, yes)
+        )
+        create = self.api.VkLayerSettingsCreateInfoEXT(pNext=chain, settingCount=1)
+        # By hand, and kept: the binding would copy the pointers of what is freed by then.
+        create.pSettings = setting
+        self._kept = (layer, name, yes, setting)
+        return create
 
     def _messenger_info(self) -> Handle:
         api = self.api
