@@ -52,17 +52,21 @@ class ForeignModule:
 def find_files(paths: Sequence[Path]) -> list[Path]:
     """Return the given files and the shaders in the given folders, sorted.
 
-    Raises SpecError for a path at which there is neither.
+    Raises SpecError for a path at which there is neither, so that a mistyped one does not pass.
     """
     found: set[Path] = set()
     missing = []
     for path in paths:
-        if path.is_file():
+        problem = "no file or folder is there"
+        if path.is_dir():
+            below = set(_below(path))
+            found |= below
+            problem = "" if below else "no .spv, .comp or .glsl file is in this folder"
+        elif path.is_file():
             found.add(path)
-        elif path.is_dir():
-            found.update(_below(path))
-        else:
-            missing.append(Diagnostic(Position(str(path)), "no file or folder is there"))
+            problem = ""
+        if problem:
+            missing.append(Diagnostic(Position(str(path)), problem))
     if missing:
         raise SpecError(missing)
     return sorted(found)

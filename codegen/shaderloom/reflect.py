@@ -36,9 +36,9 @@ UNIFORM_CONSTANT, UNIFORM, PUSH_CONSTANT, STORAGE_BUFFER = 0, 2, 9, 12  # storag
 MAX_DESCRIPTORS = 256  # twice what Vulkan guarantees a stage; bounds the work on a hostile file
 
 _OTHERS = {  # types of descriptors that no Kind describes
-    Op.TYPE_SAMPLER: "a sampler by itself, which no Kind describes",
-    Op.TYPE_ARRAY: "an array of descriptors, which no Kind describes",
-    Op.TYPE_RUNTIME_ARRAY: "an array of descriptors, which no Kind describes",
+    Op.TYPE_SAMPLER: "a sampler by itself, which shaderloom does not describe",
+    Op.TYPE_ARRAY: "an array of descriptors, which shaderloom does not describe",
+    Op.TYPE_RUNTIME_ARRAY: "an array of descriptors, which shaderloom does not describe",
 }
 _DIMS = {0: "1d", 1: "2d", 2: "3d", 3: "cube"}
 _FORMATS = (  # image formats by number (section 3.11); 0 is no format
@@ -160,7 +160,7 @@ def _descriptor(module: Module, blocks: Blocks, variable: Instruction) -> Reflec
     if sampled == storage:
         shown = label(module, identifier)
         what = "a combined image sampler of a storage image" if sampled else "a texture by itself"
-        raise unreadable(module.name, f"{shown} is {what}, which no Kind describes")
+        raise unreadable(module.name, f"{shown} is {what}, which shaderloom does not describe")
     return ReflectedBinding(
         set=set_number,
         binding=binding,
@@ -204,7 +204,7 @@ def _image(module: Module, type_id: int, variable: int) -> tuple[str, bool, str]
         texels = found is not None and found.opcode == Op.TYPE_IMAGE and found.operands[2] == 5
         what = "a texel buffer" if texels else "no image or buffer"
         raise unreadable(
-            module.name, f"{label(module, variable)} is {what}, which no Kind describes"
+            module.name, f"{label(module, variable)} is {what}, which shaderloom does not describe"
         )
     _, _, dim, _, arrayed, multisampled, sampled, image_format = found.operands[:8]
     if image_format >= len(_FORMATS):

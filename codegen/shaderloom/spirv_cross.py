@@ -63,7 +63,7 @@ def parse_spirv_cross(json_text: str, name: str) -> Reflection:
         document = json.loads(json_text)
         other = [key for key in _OTHER_RESOURCES if document.get(key)]
         if other:
-            raise unreadable(name, f"no Kind describes its {other[0]}")
+            raise unreadable(name, f"shaderloom does not describe its {other[0]}")
         return _reflection(document)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         message = f"spirv-cross wrote a reflection that is not understood: {error!r}"
