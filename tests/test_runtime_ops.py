@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from shaderloom_runtime.device import Device, open_device
 from shaderloom_runtime.errors import (
     DeviceLost,
     InvalidArgument,
+    InvalidUse,
     MissingFeature,
     OutOfMemory,
 )
@@ -194,10 +196,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"residual_op": "div"}, "residual_op 'div' is not one of add, sub, mul"),
     ({"activation": "gelu"}, "activation 'gelu' is not one of clamp, relu, leaky_relu"),
+    ({"activation": ["relu"]}, "activation ['relu'] is not one of clamp, relu, leaky_relu"),
     ({"alpha": "1"}, "alpha is '1', not a number"),
+    ({"alpha": 10**400}, "alpha is past every float"),
     ({"activation": "clamp", "a": float("nan")}, "a is nan, not a number"),
     # The arrays.
     ({"x": [[[[1.0]]]]}, "x is a list, not a NumPy array"),
+    ({"x": np.ma.masked_array(drawn("float", *X))}, "x is a masked array: fill it first"),
     ({"x": drawn("float", 4, 3, 3)}, "x: shape (4, 3, 3) has 3 axes, not 4"),
     ({"x": np.zeros(X)}, "x: dtype float64 is neither float32 nor float16"),
     ({"x": np.zeros(X, ">f4")}, "x: dtype >f4 is neither float32 nor float16"),
@@ -242,6 +247,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "conv2d: route pointwise is not possible: it needs kernel_h == 1",
     ),
     ({"route": "winograd"}, "conv2d: route has no such value"),
+    ({"overrides": {"in_c": 8}}, "overrides: 'in_c' follows from the other arguments"),
+    ({"overrides": {"colour": 1}}, "conv2d: got an unexpected keyword argument 'colour'"),
 ]
 
 
@@ -281,6 +288,21 @@ def test_a_missing_feature_is_named_with_its_variant(generated: Path) -> None:
         pytest.raises(MissingFeature, match=r"_half cannot run on .*: missing storageBuffer16Bit"),
     ):
         clamp(bare, drawn("half", 1, 1, 1, 1), 0, 1)
+
+
+def test_threads_share_a_device(device: Device) -> None:
+    arrays = [drawn("float", 1, 8, 5, 6, seed=seed) for seed in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda x: clamp(device, x, -0.5, 0.5), arrays))
+    for x, got in zip(arrays, results, strict=True):
+        assert_within_bound(got, reference.clamp(x, -0.5, 0.5), "float")
+
+
+def test_a_closed_device_is_refused(generated: Path) -> None:
+    with open_device() as closed:
+        pass
+    with pytest.raises(InvalidUse, match="this device is closed: "):
+        clamp(closed, drawn("float", 1, 1, 1, 1), 0, 1)
 
 
 @pytest.mark.parametrize(

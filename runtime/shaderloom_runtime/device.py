@@ -18,6 +18,7 @@ Submissions wait for their end, so one fence serves all of them.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from types import TracebackType
@@ -85,6 +86,8 @@ class Device:
         )
         self.messages = instance.messages
         self.kernels: dict[KernelSpec, Kernel] = {}  # the cache of kernel.cached_kernel
+        self.lock = threading.RLock()  # held by a Batch: Vulkan wants one thread at a time
+        self.closed = False
         self._resources: dict[int, Resource] = {}
         with ExitStack() as stack:
             stack.callback(instance.close)
@@ -106,7 +109,7 @@ class Device:
             enabledExtensionCount=len(extensions),
             ppEnabledExtensionNames=extensions,
         )
-        self.handle = api.vkCreateDevice(physical, create, None)
+        self._handle = api.vkCreateDevice(physical, create, None)
         stack.callback(api.vkDestroyDevice, self.handle, None)
         self.queue = api.vkGetDeviceQueue(self.handle, family, 0)
         pool = api.VkCommandPoolCreateInfo(queueFamilyIndex=family)
@@ -117,6 +120,13 @@ class Device:
         # All zero is nearest filtering; shaders use texelFetch, which looks at no other setting.
         self.sampler = api.vkCreateSampler(self.handle, api.VkSamplerCreateInfo(), None)
         stack.callback(api.vkDestroySampler, self.handle, self.sampler, None)
+
+    @property
+    def handle(self) -> Handle:
+        """The VkDevice; raises InvalidUse after ``close``, as drivers would crash."""
+        if self.closed:
+            raise InvalidUse(f"this device is closed: {self.info.name}")
+        return self._handle
 
     def require(self, variant: str, features: Iterable[str]) -> None:
         """Raise MissingFeature, with all that is missing, unless ``features`` are enabled."""
@@ -185,9 +195,11 @@ class Device:
 
     def close(self) -> None:
         """Close all resources, newest first, then the device; a second call does nothing."""
-        while self._resources:
-            next(reversed(self._resources.values())).close()
-        self._stack.close()
+        with self.lock:
+            while self._resources:
+                next(reversed(self._resources.values())).close()
+            self.closed = True
+            self._stack.close()
 
     def __enter__(self) -> Device:
         return self

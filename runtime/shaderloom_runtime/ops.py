@@ -101,7 +101,7 @@ def conv2d(
         b=b,
         route=route,
     )
-    dispatches = pick(device, "conv2d", **call.problem, **(overrides or {}))
+    dispatches = pick(device, "conv2d", **call.problem, **_further(call.problem, overrides))
     check_residual_sizes(call)
     with Batch(device) as batch:
         out = batch.output(dispatches[-1])
@@ -161,6 +161,14 @@ def clamp(device: Device, x: Array, low: float, high: float) -> Array:
         out = texture3d(batch, (n, c, h, w), DTYPE_NAMES[x.dtype])
         batch.add(dispatches, {"out": out, "in": upload(batch, x)})
         return _finish(batch, download(batch, out, sizes), sizes, x.dtype)
+
+
+def _further(problem: Mapping[str, Any], overrides: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the overrides; a field that the arguments decide, e.g. "in_c", is refused."""
+    for name in overrides or {}:
+        if name in problem:
+            raise InvalidArgument(f"overrides: '{name}' follows from the other arguments")
+    return overrides or {}
 
 
 def _finish(batch: Batch, result: Buffer, sizes: Sizes, dtype: np.dtype[np.generic]) -> Array:

@@ -52,7 +52,10 @@ def pick_within(
     """Pick as if the device had other ``limits``, e.g. ``{"max_texture_2d": 64}``."""
     dispatch = load_registry().dispatch
     name = "".join(part.capitalize() for part in op.split("_"))  # NchwToTexture3d
-    described = getattr(dispatch, f"{name}Problem")(**problem)
+    try:
+        described = getattr(dispatch, f"{name}Problem")(**problem)
+    except TypeError as error:  # an unknown field, or one that is absent
+        raise InvalidArgument(f"{op}: {str(error).rpartition('__init__() ')[2]}") from error
     try:
         picked: tuple[Dispatch, ...] = getattr(dispatch, f"pick_{op}")(
             described, replace(dispatch_device(dispatch, device.info), **limits)
@@ -117,7 +120,10 @@ def weight_operand(dispatches: Sequence[Dispatch]) -> Operand:
 
 
 class Batch:
-    """Dispatches that run in order in one submission, and the buffers and images for them."""
+    """Dispatches that run in order in one submission, and the buffers and images for them.
+
+    In its ``with`` block no other thread uses the device: they wait for each other.
+    """
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -182,6 +188,7 @@ class Batch:
         return buffer
 
     def __enter__(self) -> Batch:
+        self.device.lock.acquire()
         return self
 
     def __exit__(
@@ -190,4 +197,7 @@ class Batch:
         _value: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        self._stack.close()
+        try:
+            self._stack.close()
+        finally:
+            self.device.lock.release()

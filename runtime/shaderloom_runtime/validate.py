@@ -42,6 +42,8 @@ def check_array(name: str, value: Any, rank: int | None = None) -> Array:
     """Return a contiguous float32 or float16 array that is not empty, of ``rank`` if given."""
     if not isinstance(value, np.ndarray):
         raise InvalidArgument(f"{name} is a {type(value).__name__}, not a NumPy array")
+    if isinstance(value, np.ma.MaskedArray):  # shaders know no mask
+        raise InvalidArgument(f"{name} is a masked array: fill it first, e.g. x.filled(0)")
     if value.dtype not in DTYPE_NAMES:
         raise InvalidArgument(f"{name}: dtype {value.dtype} is neither float32 nor float16")
     if rank is not None and value.ndim != rank:
@@ -53,9 +55,13 @@ def check_array(name: str, value: Any, rank: int | None = None) -> Array:
 
 def check_number(name: str, value: Any) -> float:
     """Return a real number that is not NaN (GLSL's min and max are undefined for NaN)."""
-    if not isinstance(value, numbers.Real) or math.isnan(value):
+    try:
+        number = float(value) if isinstance(value, numbers.Real) else math.nan
+    except OverflowError:  # e.g. 10**400
+        raise InvalidArgument(f"{name} is past every float") from None
+    if math.isnan(number):
         raise InvalidArgument(f"{name} is {value!r}, not a number")
-    return float(value)
+    return number
 
 
 def check_same_dtype(name: str, value: Array, of: str, dtype: np.dtype[Any]) -> None:
@@ -204,7 +210,7 @@ def _epilogue_operands(
 
 
 def _check_name(name: str, value: Any, allowed: Sequence[str]) -> None:
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise InvalidArgument(f"{name} {value!r} is not one of {', '.join(allowed)}")
 
 
