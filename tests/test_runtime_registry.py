@@ -88,11 +88,26 @@ def test_a_damaged_part_is_named(copy: Path) -> None:
         load_registry(copy)
 
 
+@pytest.mark.parametrize("key", ["layout_hash", "shaders"])
+def test_a_manifest_without_a_key_is_damaged(
+    copy: Path, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edit(copy / "manifest.json", lambda data: data.pop(key))
+    with pytest.raises(NotBuilt, match="is damaged: run 'shaderloom build'"):
+        load_registry(copy)
+    if key == "shaders":
+        monkeypatch.setenv("SHADERLOOM_GENERATED", str(copy))
+        with pytest.raises(NotBuilt, match=r"manifest\.json is damaged"):
+            registry.needed_features()
+
+
 def test_a_module_that_is_not_the_built_one_is_refused(copy: Path) -> None:
     path = copy / "spv/add_float.spv"
-    path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(NotBuilt, match=r"add_float\.spv has \d+ bytes, build\.json says \d+"):
-        load_registry(copy).code("add_float")
+    whole = path.read_bytes()
+    for wrong in (whole[:-4], whole[:-4] + b"\0\0\0\0"):
+        path.write_bytes(wrong)
+        with pytest.raises(NotBuilt, match=r"add_float\.spv is not the one of build\.json"):
+            load_registry(copy).code("add_float")
     path.unlink()
     with pytest.raises(NotBuilt, match=r"add_float\.spv: No such file"):
         load_registry(copy).code("add_float")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from typing import Any
 
 from shaderloom.audit import Facts
-from shaderloom.cache import digest
 from shaderloom.compile import Compiled
 from shaderloom.interface import Plan
 from shaderloom.manifest import layout_hash
@@ -46,7 +46,7 @@ def _shader(name: str, compiled: Compiled, testimony: Testimony) -> dict[str, An
         return {"size": 0, "missing": reason}
     return {
         "size": len(module.shipped),
-        "sha256": digest(module.shipped),
+        "sha256": hashlib.sha256(module.shipped).hexdigest(),
         "compiler": module.compiler.name,
         "optimized": not module.unoptimized,
         "unoptimized_because": module.unoptimized,

@@ -18,7 +18,7 @@ def digest(*parts: str | bytes) -> str:
     """Return the SHA-256 of the parts; each part's length is hashed, so parts cannot run over."""
     hasher = hashlib.sha256()
     for part in parts:
-        data = part.encode() if isinstance(part, str) else part
+        data = part.encode(errors="surrogateescape") if isinstance(part, str) else part
         hasher.update(len(data).to_bytes(8, "little"))
         hasher.update(data)
     return hasher.hexdigest()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from shaderloom import __version__
 from shaderloom.cache import Cache, default_folder
-from shaderloom.errors import LoomError
+from shaderloom.errors import Diagnostic, LoomError, Position
 
 if TYPE_CHECKING:
     from shaderloom.interface import Plan, VariantPlan
@@ -155,7 +155,12 @@ def _cache(options: argparse.Namespace) -> Cache:
 
 def _out(options: argparse.Namespace) -> Path:
     chosen: Path | None = options.out
-    return chosen if chosen is not None else options.spec.parent / "generated"
+    if chosen is None:
+        return Path(options.spec.parent) / "generated"
+    if options.spec.resolve().is_relative_to(chosen.resolve()):  # spv/ in it is emptied
+        message = f"{chosen} holds the spec; generated files need a folder of their own"
+        raise LoomError(Diagnostic(Position("--out"), message))
+    return chosen
 
 
 def _build(options: argparse.Namespace) -> int:
@@ -267,7 +272,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _variant(planned: Plan, options: argparse.Namespace) -> VariantPlan:
-    from shaderloom.errors import Diagnostic, Position, SpecError, nearest
+    from shaderloom.errors import SpecError, nearest
 
     variants = {variant.name: variant for variant in planned.variants}
     if options.variant not in variants:

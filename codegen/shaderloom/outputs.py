@@ -104,11 +104,16 @@ def compare(out: Path, files: Mapping[str, bytes]) -> tuple[Difference, ...]:
 
 
 def stale(out: Path, known: Collection[str]) -> list[str]:
-    """Return what an earlier build made and is not ``known``; other people's files stay."""
+    """Return what an earlier build made and is not ``known``; other people's files stay.
+
+    Only in folders that a build writes to: ``out`` may lie above another project's output.
+    """
+    folders = {os.path.dirname(path) for path in known}
     return [
         path
         for path in _files(out)
-        if path not in known and (path.startswith(BUILT) or _signed(out / path))
+        if path not in known
+        and (path.startswith(BUILT) or (os.path.dirname(path) in folders and _signed(out / path)))
     ]
 
 

@@ -51,7 +51,7 @@ class Shader:
     push_constant_size: int  # bytes
     features: tuple[str, ...]
     subgroup_size: int
-    size: int  # bytes of SPIR-V
+    sha256: str  # of the SPIR-V
     missing: str
 
 
@@ -81,10 +81,9 @@ class Registry:
             if shader.missing:
                 raise NotBuilt(f"{name} was not compiled: {shader.missing}")
             code = _read(self.folder / f"spv/{name}.spv")
-            if len(code) != shader.size:
+            if hashlib.sha256(code).hexdigest() != shader.sha256:
                 raise NotBuilt(
-                    f"spv/{name}.spv has {len(code)} bytes, build.json says {shader.size}; "
-                    "run 'shaderloom build'"
+                    f"spv/{name}.spv is not the one of build.json: run 'shaderloom build'"
                 )
             self._modules[name] = code
         return self._modules[name]
@@ -102,19 +101,27 @@ def load_registry(folder: Path | None = None) -> Registry:
     """Read the generated data of ``folder`` or the default one; once for each folder.
 
     Raises:
-        NotBuilt: a file is absent, or the files are not of one build.
+        NotBuilt: a file is absent or damaged, or the files are not of one build.
     """
-    return _load(folder or default_folder())
+    folder = folder or default_folder()
+    try:
+        return _load(folder)
+    except (LookupError, TypeError, AttributeError, SyntaxError) as error:  # JSON, but not ours
+        raise NotBuilt(f"{folder} is damaged: run 'shaderloom build'") from error
 
 
 def needed_features() -> frozenset[str]:
     """Return every device feature that some shader of the manifest needs.
 
     Raises:
-        NotBuilt: there is no manifest.
+        NotBuilt: there is no manifest, or it is damaged.
     """
-    shaders = _json(default_folder() / "manifest.json")["shaders"].values()
-    return frozenset(feature for shader in shaders for feature in shader["features"])
+    path = default_folder() / "manifest.json"
+    try:
+        shaders = _json(path)["shaders"].values()
+        return frozenset(feature for shader in shaders for feature in shader["features"])
+    except (LookupError, TypeError, AttributeError) as error:
+        raise NotBuilt(f"{path} is damaged: run 'shaderloom build'") from error
 
 
 @functools.cache
@@ -154,7 +161,7 @@ def _shader(name: str, entry: Mapping[str, Any], built: Mapping[str, Any]) -> Sh
         push_constant_size=push["size"] if push else 0,
         features=tuple(entry["features"]),
         subgroup_size=entry["subgroup_size"],
-        size=built.get("size", 0),
+        sha256=built.get("sha256", ""),
         missing=built.get("missing", ""),
     )
 

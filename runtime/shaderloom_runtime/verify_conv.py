@@ -103,7 +103,7 @@ _ONE: Mapping[str, Any] = {"direct_tile": "one", "route": "direct"}
 _SCRATCHES = ("texture2d", "texture3d", "vec4_buffer")
 
 CONVOLUTIONS = (
-    # pointwise: every local size, partial tiles, stride and padding
+    # pointwise: every local size, partial tiles, stride and padding (1 to 1 channel is depthwise)
     Convolution((1, 1, 1), 1),
     Convolution((3, 5, 7), 6),
     Convolution((5, 2, 3), 29),
