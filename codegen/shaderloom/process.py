@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,9 @@ def run_all(commands: Iterable[Command], jobs: int) -> list[Completed]:
     with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
         try:
             futures = [pool.submit(children.run, command) for command in commands]
+            # CPython does not wake a wait for an interrupt that came just before it began.
+            while wait(futures, timeout=0.5).not_done:
+                pass
             return [future.result() for future in futures]
         except BaseException:
             children.kill()
