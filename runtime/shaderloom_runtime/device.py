@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from .allocator import Allocator
 from .api import Handle, Vulkan
@@ -37,10 +38,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Device", "Resource", "list_devices", "open_device"]
 
+_Closing = TypeVar("_Closing", bound="Closing")
+
 _FOREVER = 2**64 - 1  # nanoseconds
 
 
-class Resource:
+class Closing(ABC):
+    """What is closed by hand or by ``with``."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free everything; a second call does nothing."""
+
+    def __enter__(self: _Closing) -> _Closing:
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _value: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Resource(Closing):
     """Something that a device owns: closed by hand, by ``with``, or by the device."""
 
     def __init__(self, device: Device, stack: ExitStack) -> None:
@@ -61,19 +83,8 @@ class Resource:
         if self.closed:
             raise InvalidUse(f"this {type(self).__name__} is closed")
 
-    def __enter__(self) -> Resource:
-        return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _value: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class Device:
+class Device(Closing):
     """An open device; made by ``open_device``."""
 
     def __init__(
@@ -200,17 +211,6 @@ class Device:
                 next(reversed(self._resources.values())).close()
             self.closed = True
             self._stack.close()
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _value: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def open_device(

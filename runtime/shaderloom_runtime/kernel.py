@@ -64,9 +64,6 @@ class Kernel(Resource):
         if self.pipeline:
             self.device.api.vkDestroyPipeline(self.device.handle, self.pipeline, None)
 
-    def __enter__(self) -> Kernel:
-        return self
-
 
 def word(value: bool | int | float) -> int:
     """Return the 32 bits of a specialization constant: True is 1, -1 is 0xFFFFFFFF.

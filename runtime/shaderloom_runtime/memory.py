@@ -121,9 +121,6 @@ class Buffer(Resource):
         if offset < 0 or offset + count > self.size:
             raise InvalidUse(f"bytes {offset} to {offset + count} of a buffer of {self.size} bytes")
 
-    def __enter__(self) -> Buffer:
-        return self
-
 
 class Image(Resource):
     """A texture of four-lane texels, for sampling (texelFetch), storing and copying.
@@ -254,9 +251,6 @@ class Image(Resource):
             aspectMask=api.VK_IMAGE_ASPECT_COLOR_BIT, layerCount=1
         )
         return api.VkBufferImageCopy(imageSubresource=layers, imageExtent=self._extent)
-
-    def __enter__(self) -> Image:
-        return self
 
 
 def _as_bytes(data: bytes | NDArray[np.generic]) -> NDArray[np.uint8]:

@@ -15,7 +15,8 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -104,10 +105,8 @@ def load_registry(folder: Path | None = None) -> Registry:
         NotBuilt: a file is absent or damaged, or the files are not of one build.
     """
     folder = folder or default_folder()
-    try:
+    with _intact(folder):
         return _load(folder)
-    except (LookupError, TypeError, AttributeError, SyntaxError) as error:  # JSON, but not ours
-        raise NotBuilt(f"{folder} is damaged: run 'shaderloom build'") from error
 
 
 def needed_features() -> frozenset[str]:
@@ -117,10 +116,17 @@ def needed_features() -> frozenset[str]:
         NotBuilt: there is no manifest, or it is damaged.
     """
     path = default_folder() / "manifest.json"
-    try:
+    with _intact(path):
         shaders = _json(path)["shaders"].values()
         return frozenset(feature for shader in shaders for feature in shader["features"])
-    except (LookupError, TypeError, AttributeError) as error:
+
+
+@contextmanager
+def _intact(path: Path) -> Iterator[None]:
+    """Raise NotBuilt where a file turns out to be JSON or Python, but not what a build wrote."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, SyntaxError) as error:
         raise NotBuilt(f"{path} is damaged: run 'shaderloom build'") from error
 
 

@@ -18,13 +18,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .device import Device
+from .device import Closing, Device
 from .errors import InvalidArgument
 from .info import DeviceInfo
 from .kernel import KernelSpec, cached_kernel
@@ -119,7 +118,7 @@ def weight_operand(dispatches: Sequence[Dispatch]) -> Operand:
     return operand
 
 
-class Batch:
+class Batch(Closing):
     """Dispatches that run in order in one submission, and the buffers and images for them.
 
     In its ``with`` block no other thread uses the device: they wait for each other.
@@ -187,17 +186,10 @@ class Batch:
         buffer.write(data)
         return buffer
 
-    def __enter__(self) -> Batch:
-        self.device.lock.acquire()
-        return self
+    def close(self) -> None:
+        """Free everything and let other threads use the device."""
+        self._stack.close()
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _value: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        try:
-            self._stack.close()
-        finally:
-            self.device.lock.release()
+    def __enter__(self) -> Batch:
+        self._stack.enter_context(self.device.lock)
+        return self

@@ -116,9 +116,6 @@ class Recording(Resource):
         difference: int = (ticks[1] - ticks[0]) & (2**device.timestamp_bits - 1)
         return round(difference * device.info.limits.timestamp_period)
 
-    def __enter__(self) -> Recording:
-        return self
-
 
 def _check(device: Device, step: Step) -> None:
     spec, limits = step.kernel.spec, device.info.limits
