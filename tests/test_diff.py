@@ -190,6 +190,7 @@ EDITS: dict[str, tuple[int, Callable[[dict[str, Any]], object]]] = {
     "feature": (4, lambda m: each(m, lambda s: s["features"].append("shaderInt8"))),
     "target_env": (4, lambda m: each(m, lambda s: s.update(target_env="vulkan1.2"))),
     "subgroup size": (4, lambda m: each(m, lambda s: s.update(subgroup_size=32))),
+    "matrices": (4, lambda m: each(m, lambda s: s.update(cooperative_matrix="16x16x16"))),
     "local size": (4, lambda m: each(m, lambda s: s.update(local_size_ids=[0, 1, 9]))),
     "binding added": (4, lambda m: each(m, add_binding)),
     "binding removed": (4, lambda m: each(m, lambda s: s["bindings"].pop())),
@@ -227,7 +228,21 @@ def test_judgement(tiny_manifest: dict[str, Any], edit: str) -> None:
 def test_asking_for_less_is_compatible(tiny_manifest: dict[str, Any]) -> None:
     more = copy.deepcopy(tiny_manifest)
     each(more, lambda s: s.update(target_env="vulkan1.2", subgroup_size=32, features=["f"]))
+    each(more, lambda s: s.update(cooperative_matrix="16x16x16"))
     assert code(more, tiny_manifest) == 3
+
+
+@pytest.mark.parametrize(
+    ("attribute", "values"),
+    [("subgroup_size", (32, 64)), ("cooperative_matrix", ("16x16x16", "16x8x16"))],
+)
+def test_another_size_or_shape_is_never_less(
+    tiny_manifest: dict[str, Any], attribute: str, values: tuple[Any, Any]
+) -> None:
+    first, second = (copy.deepcopy(tiny_manifest) for _ in values)
+    for manifest, value in zip((first, second), values, strict=True):
+        each(manifest, lambda s, value=value: s.update({attribute: value}))
+    assert (code(first, second), code(second, first)) == (4, 4)
 
 
 def test_a_change_of_one_variant_names_it(tiny_manifest: dict[str, Any]) -> None:

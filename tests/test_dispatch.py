@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import pytest
 
 from dispatch_harness import Harness, build_program, load_dispatcher
 from shaderloom.pipeline import Woven, committed, weave
+from shaderloom.source import parse_source
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -52,6 +55,23 @@ def test_c_python_and_interpreter_agree(
     assert outcome.differences == []
     assert set(outcome.counts) == {"dispatched", "refused", "arithmetic error"}
     assert outcome.counts["dispatched"] > 1_000
+
+
+def test_a_block_in_a_problem_is_its_fields_in_place(woven: Woven, tmp_path: Path) -> None:
+    """Spelled out where the block stands, they make the same dispatchers to the byte."""
+    data = parse_source((ROOT / "variants.yaml").read_text(encoding="utf-8"), "variants.yaml").data
+    fields = data["blocks"]["epilogue"].pop("problem")
+    assert "epilogue" in list(data["ops"]["conv2d"]["problem"])[:-1]  # others follow it
+    for op in data["ops"].values():
+        parts = [
+            fields if field == "block" else {name: field} for name, field in op["problem"].items()
+        ]
+        op["problem"] = {name: field for part in parts for name, field in part.items()}
+    shutil.copytree(ROOT / "templates", tmp_path / "templates")
+    (tmp_path / "variants.yaml").write_text(json.dumps(data), encoding="utf-8")
+    spelled, short = committed(weave(tmp_path / "variants.yaml")), committed(woven)
+    for name in ("dispatch.h", "dispatch.c", "dispatch.py"):
+        assert spelled[name] == short[name], name
 
 
 @pytest.mark.parametrize(

@@ -324,6 +324,25 @@ def test_hostile_shared_memory(instructions: list[tuple[int, ...]], problem: str
     survive(data)
 
 
+@pytest.mark.parametrize(
+    ("size", "matrices", "problem"),
+    [
+        (11, {"? 8x8"}, ""),  # 8 is no use of a matrix
+        (12, {"? ?x?"}, ""),  # a specialization constant
+        (2, {"? ?x?"}, ""),  # a type
+        (99, None, "id %99 is not defined as its use requires"),
+        (13, None, "constant %13 is no index or length"),
+    ],
+)
+def test_hostile_cooperative_matrices(size: int, matrices: set[str] | None, problem: str) -> None:
+    constants = ((50, 10, 12, 8), (22, 14, 32), (43, 14, 13, 0x41000000))
+    data = module_of(*TYPES, *constants, (4456, 20, 14, 11, size, size, size))
+    module = examine(data, "hostile.spv")
+    assert module.problem == problem
+    assert (module.needs and module.needs.matrices) == matrices
+    survive(data)
+
+
 def test_sizes_multiply_without_end_in_no_time() -> None:
     """Types that double: 2**100 elements, told from 100 instructions."""
     arrays = [(28, 20, 10, 11), *((28, 20 + i, 19 + i, 11) for i in range(1, 12))]

@@ -71,6 +71,26 @@ def shared(vectors: int) -> list[Edit]:
     ]
 
 
+def product(shape: str) -> list[Edit]:
+    """A product of cooperative matrices, which fill stores an element of."""
+    m, n, k = shape.split("x")
+    a, b, c = (
+        f"coopmat<float, gl_ScopeSubgroup, {rows}, {columns}, gl_MatrixUse{use}>(value)"
+        for rows, columns, use in ((m, k, "A"), (k, n, "B"), (m, n, "Accumulator"))
+    )
+    extensions = "GL_KHR_cooperative_matrix, GL_KHR_memory_scope_semantics"
+    needs = f"{PUSH}\n    requires: [{extensions}]\n    target_env: vulkan1.2"
+    return [
+        (SPEC, PUSH, needs),
+        (FILL, "void main", "#pragma use_vulkan_memory_model\nvoid main"),
+        (FILL, "vec4(value)", f"vec4(coopMatMulAdd({a}, {b}, {c})[0])"),
+    ]
+
+
+def of_shape(shape: str) -> Edit:
+    return SPEC, PUSH, f"{PUSH}\n    cooperative_matrix: {shape}"
+
+
 USES_SUBGROUP = [
     (FRAME, "{{ extensions }}", f"{{{{ extensions }}}}\n#extension {SUBGROUP} : require"),
     (FILL, "vec4(value)", "vec4(value + float(gl_SubgroupInvocationID))"),
@@ -191,6 +211,12 @@ CASES = (
         "",
     ),
     Case("SL018", shared(1025), shared(1024), "shared memory takes 16400 bytes of 16384"),
+    Case(
+        "SL022",
+        [*product("16x8x32"), of_shape("16x32x8")],
+        [*product("16x8x32"), of_shape("16x8x32")],
+        "cooperative matrices are A 16x32, B 32x8, accumulator 16x8, planned 16x32x8",
+    ),
 )
 
 ROUTED = """shaderloom: 1
@@ -360,6 +386,30 @@ def test_sl018_a_size_that_no_default_tells(tiny: Project) -> None:
     tiny.replace(FILL, "tile[wide ? 8 : rows * 2]", "tile[rows * 256 + 4]")
     tiny.replace(FILL, "= vec4(value)", "= vec4(value) * (wide ? 2.0 : 1.0)")
     assert "shared memory takes 16448 bytes of 16384 [SL018" in tiny.loom("audit").err
+
+
+ROWS = (SPEC, PUSH, f"{PUSH}\n    constants: {{rows: {{type: int, default: 16}}}}")
+
+
+@pytest.mark.parametrize(
+    ("edits", "says"),
+    [
+        (product("16x16x16"), "A 16x16, B 16x16, accumulator 16x16, planned none"),
+        ([of_shape("16x16x16")], "none, planned 16x16x16"),
+        # What a host may set is no shape, whatever the default.
+        (
+            [*product("rowsx16x16"), ROWS, of_shape("16x16x16")],
+            "A ?x16, B 16x16, accumulator ?x16, planned 16x16x16",
+        ),
+    ],
+)
+def test_sl022_matrices_where_none_are_planned_and_the_other_way_round(
+    tiny: Project, edits: Sequence[Edit], says: str
+) -> None:
+    apply(tiny, edits)
+    ran = tiny.loom("audit")
+    assert ran.code == 1
+    assert f"fill_half: error: cooperative matrices are {says} [SL022 matrix-shape]" in ran.err
 
 
 def test_sl009_blocks_do_not_nest(tiny: Project) -> None:

@@ -27,13 +27,13 @@ families:
     template: ops/fill.comp.j2
     axes: AXES
     name: NAME
-    EXCLUDE
+    MORE
     bindings: [{name: t_out, storage: texture3d, access: write, dtype: float}]
 """
 
 
-def planned(axes: str = "{n: [1, 2]}", name: str = "fill_{n}", exclude: str = "") -> Plan:
-    text = SPEC.replace("AXES", axes).replace("NAME", name).replace("EXCLUDE", exclude)
+def planned(axes: str = "{n: [1, 2]}", name: str = "fill_{n}", more: str = "") -> Plan:
+    text = SPEC.replace("AXES", axes).replace("NAME", name).replace("MORE", more)
     return plan(check_schema(parse_source(text, "variants.yaml")))
 
 
@@ -45,7 +45,7 @@ def refusal(**changes: str) -> str:
 
 def test_fault_14_a_misspelt_key_has_its_place_and_the_nearest() -> None:
     with pytest.raises(SpecError) as error:
-        text = SPEC.replace("EXCLUDE", "").replace("template", "tempalte")
+        text = SPEC.replace("MORE", "").replace("template", "tempalte")
         check_schema(parse_source(text, "variants.yaml"))
     assert "variants.yaml:5:5: error: unknown key 'tempalte'; did you mean 'template'?" in str(
         error.value
@@ -90,12 +90,51 @@ def test_fault_23_an_empty_axis_is_an_error() -> None:
     ],
 )
 def test_fault_23_an_exclusion_that_does_not_fit_is_an_error(exclude: str, message: str) -> None:
-    assert message in refusal(exclude=exclude)
+    assert message in refusal(more=exclude)
 
 
 def test_fault_23_exclusions_take_out_just_what_they_say() -> None:
     made = planned("{n: [1, 2], m: [a, b, c]}", "x_{n}_{m}", "exclude: [{n: 1, m: a}, {m: c}]")
     assert [variant.name for variant in made.variants] == ["x_1_b", "x_2_a", "x_2_b"]
+
+
+SUBGROUP, ARITHMETIC = "GL_KHR_shader_subgroup_basic", "GL_KHR_shader_subgroup_arithmetic"
+
+
+def test_an_extension_by_value_reaches_the_variants_with_that_value() -> None:
+    by = f'{{n: {{"2": [{ARITHMETIC}], x: [{SUBGROUP}]}}, m: {{a: [GL_EXT_shader_8bit_storage]}}}}'
+    more = f"requires: [{SUBGROUP}]\n    requires_by: {by}"
+    made = planned("{n: [1, 2, x], m: [a, b]}", "v_{n}_{m}", more)
+    assert {variant.name: variant.requires for variant in made.variants} == {
+        "v_1_a": ("GL_EXT_shader_8bit_storage", SUBGROUP),
+        "v_1_b": (SUBGROUP,),
+        "v_2_a": ("GL_EXT_shader_8bit_storage", ARITHMETIC, SUBGROUP),
+        "v_2_b": (ARITHMETIC, SUBGROUP),
+        "v_x_a": ("GL_EXT_shader_8bit_storage", SUBGROUP),
+        "v_x_b": (SUBGROUP,),
+    }
+
+
+SIZES = ["48", "-32", "{n}2", "0x20", "many", "\u0663\u0662", "1" * 5000]
+SHAPES = ["16x16", "16x16x", "0x16x16", "16x8x16x1", "8 x 8 x 8", "{n}"]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=range(len(SIZES)))
+def test_a_subgroup_size_is_a_power_of_two(size: str) -> None:
+    assert "'subgroup_size' must be a power of two" in refusal(more=f"subgroup_size: '{size}'")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_matrix_shape_has_three_sizes(shape: str) -> None:
+    message = "'cooperative_matrix' must be a shape MxNxK"
+    assert message in refusal(more=f"cooperative_matrix: '{shape}'")
+
+
+def test_sizes_and_shapes_of_an_axis() -> None:
+    more = 'subgroup_size: "{n}"\n    cooperative_matrix: "16x{n}x16"'
+    made = planned("{n: [8, 64]}", more=more)
+    found = [(variant.subgroup_size, variant.cooperative_matrix) for variant in made.variants]
+    assert sorted(found) == [(8, "16x8x16"), (64, "16x64x16")]
 
 
 # Text in a flow sequence, and what it is read as; None: refused.

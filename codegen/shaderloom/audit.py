@@ -11,7 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shaderloom.audit_limits import Problem, limits, missing_requirements, needless_requirements
+from shaderloom.audit_limits import (
+    Problem,
+    limits,
+    missing_requirements,
+    needless_requirements,
+    other_matrices,
+)
 from shaderloom.dtypes import DTYPES, MEMBER_TYPES
 from shaderloom.interface import (
     FIRST_CONSTANT_ID,
@@ -57,6 +63,7 @@ def audit(plan: Plan, facts: Mapping[str, Facts]) -> tuple[Finding, ...]:
             *_numbers(known.declared),
             *limits(known.declared, known.needs, variant.shared_memory),
             *missing_requirements(variant, known.needs),
+            *other_matrices(variant, known.needs),
         ):
             found.append(Finding(variant.name, lint, message, variant.family, about=about))
     for family in plan.families:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from shaderloom.dtypes import ALWAYS, TRACES
 from shaderloom.interface import FamilyPlan, Kind, Reflection, VariantPlan
 from shaderloom.lints import Finding
-from shaderloom.needs import Needs
+from shaderloom.needs import Needs, matrices_of
 
 MAX_PUSH_CONSTANTS = 128  # maxPushConstantsSize
 MAX_UNIFORM_BLOCK = 16384  # maxUniformBufferRange
@@ -59,6 +59,15 @@ def _push_constants(declared: Reflection) -> Iterator[Problem]:
         end = max(end, field.offset + field.size)
     if end > MAX_PUSH_CONSTANTS:
         yield "SL011", f"push constants take {end} bytes of {MAX_PUSH_CONSTANTS}", ""
+
+
+def other_matrices(variant: VariantPlan, needed: Needs) -> Iterator[Problem]:
+    """Yield when a module's cooperative matrices are not just those of the planned shape."""
+    shape = variant.cooperative_matrix
+    if needed.matrices != matrices_of(shape):
+        found = ", ".join(sorted(needed.matrices)) or "none"
+        message = f"cooperative matrices are {found}, planned {shape or 'none'}"
+        yield "SL022", message, "cooperative_matrix"
 
 
 def missing_requirements(variant: VariantPlan, needed: Needs) -> Iterator[Problem]:

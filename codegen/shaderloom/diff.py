@@ -179,7 +179,7 @@ def _needs(old: Shader, new: Shader) -> Iterator[Change]:
     ):
         for name in sorted(before ^ after):
             yield _change(new.family, part, "added" if name in after else "removed", name)
-    for attribute in ("target_env", "subgroup_size", "shared_memory"):
+    for attribute in ("target_env", "subgroup_size", "shared_memory", "cooperative_matrix"):
         was, now = old.needs[attribute], new.needs[attribute]
         if was != now:
             change = _change(
@@ -188,7 +188,8 @@ def _needs(old: Shader, new: Shader) -> Iterator[Change]:
             )  # fmt: skip
             # vulkan1.2 -> vulkan1.1 asks for less, and so does a subgroup of 32 -> 0 (any size);
             # 64 -> 32 does not.
-            asks_less = now == 0 if attribute == "subgroup_size" else now < was
+            exact = attribute in ("subgroup_size", "cooperative_matrix")
+            asks_less = not now if exact else now < was
             yield _harmless(change) if asks_less else change
 
 

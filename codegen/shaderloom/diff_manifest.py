@@ -122,6 +122,7 @@ def _shader(entry: Mapping[str, Any]) -> Shader:
             "target_env": _text(entry["target_env"]),
             "subgroup_size": _whole(entry["subgroup_size"]),
             "shared_memory": _whole(entry.get("shared_memory", 0)),
+            "cooperative_matrix": _text(entry.get("cooperative_matrix", "")),
         },
         features=frozenset(map(_text, entry["features"])),
         requires=frozenset(map(_text, entry["requires"])),

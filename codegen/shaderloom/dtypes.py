@@ -13,6 +13,7 @@ class Dtype:
     scalar: str  # element of a buffer
     texel: str  # element of a vec4_buffer, four values of one texel
     buffer_requires: tuple[str, ...] = ()
+    lanes: str = ""  # how GLSL marks samplers and images whose lanes are integers, e.g. "u"
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,12 @@ class MemberType:
     lanes: int
 
 
-# Half textures are read and computed as fp32; a half buffer needs 16-bit storage.
+# Half textures are read and computed as fp32; a half buffer needs 16-bit storage. A uint holds
+# bits: four bytes or eight nibbles of a quantized weight.
 DTYPES = {
     "float": Dtype("rgba32f", "float", "vec4"),
     "half": Dtype("rgba16f", "float16_t", "f16vec4", ("GL_EXT_shader_16bit_storage",)),
+    "uint": Dtype("rgba32ui", "uint", "uvec4", lanes="u"),
 }
 
 MEMBER_TYPES = {
@@ -104,6 +107,11 @@ ALWAYS = frozenset(
 )
 
 
-def features(requires: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the sorted Vulkan features that the GLSL extensions in ``requires`` mean."""
-    return tuple(sorted({feature for name in requires for feature in EXTENSIONS[name]}))
+# What a host must enable to ask for a subgroup size, and for subgroups without idle lanes.
+_SUBGROUP_SIZE = ("subgroupSizeControl", "computeFullSubgroups")
+
+
+def features(requires: tuple[str, ...], subgroup_size: int = 0) -> tuple[str, ...]:
+    """Return the sorted Vulkan features that a module's GLSL extensions and subgroup size mean."""
+    found = {feature for name in requires for feature in EXTENSIONS[name]}
+    return tuple(sorted({*found, *(_SUBGROUP_SIZE if subgroup_size else ())}))

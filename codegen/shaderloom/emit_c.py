@@ -36,7 +36,7 @@ def registry(plan: Plan) -> dict[str, bytes]:
     """Return ``registry.h`` and ``registry.c``."""
     feature_lists = {
         names: f"shaderloom_features_{i}"
-        for i, names in enumerate(sorted({features(v.requires) for v in plan.variants} - {()}))
+        for i, names in enumerate(sorted({_features(v) for v in plan.variants} - {()}))
     }
     view = {
         "generated": GENERATED.format(source=plan.spec_name),
@@ -192,7 +192,7 @@ def _shader(
 ) -> dict[str, Any]:
     push = variant.push_constants
     base, constants = _constants_name(variant, family), len(_settable(variant))
-    names = features(variant.requires)
+    names = _features(variant)
     return {
         "id": c_constant("shader", variant.name),
         "name": variant.name,
@@ -208,7 +208,12 @@ def _shader(
         ),
         "features": _counted(len(names), feature_lists.get(names, "NULL")),
         "subgroup_size": variant.subgroup_size,
+        "cooperative_matrix": _optional(variant.cooperative_matrix),
     }
+
+
+def _features(variant: VariantPlan) -> tuple[str, ...]:
+    return features(variant.requires, variant.subgroup_size)
 
 
 def _counted(count: int, name: str) -> str:

@@ -43,11 +43,12 @@ def enumerator(enum: str, value: str) -> str:
 
 def _binding(binding: Binding) -> str:
     at = f"set = 0, binding = {binding.binding}"
-    if binding.kind is Kind.SAMPLED_IMAGE:
-        return f"layout({at}) uniform {_SAMPLERS[binding.storage]} {binding.name};"
     dtype = DTYPES.get(binding.dtype)
+    lanes = dtype.lanes if dtype else ""
+    if binding.kind is Kind.SAMPLED_IMAGE:
+        return f"layout({at}) uniform {lanes}{_SAMPLERS[binding.storage]} {binding.name};"
     if binding.kind is Kind.STORAGE_IMAGE and dtype:
-        image = _IMAGES[binding.storage]
+        image = f"{lanes}{_IMAGES[binding.storage]}"
         return f"layout({at}, {dtype.format}) uniform writeonly {image} {binding.name};"
     if binding.block:
         return f"layout({at}, std140) uniform {binding.name} {{\n{_members(binding.block)}\n}};"

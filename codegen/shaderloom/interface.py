@@ -106,6 +106,7 @@ class VariantPlan:
     target_env: str
     subgroup_size: int = 0  # 0: any
     shared_memory: int = 0  # bytes that it may take, 0: the 16 KiB of every device
+    cooperative_matrix: str = ""  # shape MxNxK that the device must list, "" for none
     frozen_from: str = ""  # the variant whose source this is, with ``frozen`` baked in
     frozen: tuple[Frozen, ...] = ()  # in order of IDs
 

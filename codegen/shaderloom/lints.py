@@ -57,6 +57,7 @@ _ALL = (
          fixed=True),
     Lint("SL020", "unreachable-variant", WARNING, "no route can reach a variant"),
     Lint("SL021", "identical-modules", WARNING, "two variants have identical modules"),
+    Lint("SL022", "matrix-shape", ERROR, "cooperative matrices are not of the planned shape"),
     Lint("SL101", "missing-file", ERROR, "a committed file is missing", fixed=True),
     Lint("SL102", "stale-file", ERROR, "a committed file is not what the spec makes", fixed=True),
     Lint("SL103", "orphan-file", ERROR, "nothing makes a committed file", fixed=True),

@@ -58,6 +58,8 @@ def _shader(variant: VariantPlan) -> dict[str, Any]:
     more: dict[str, Any] = {}
     if variant.shared_memory:
         more["shared_memory"] = variant.shared_memory
+    if variant.cooperative_matrix:
+        more["cooperative_matrix"] = variant.cooperative_matrix
     if variant.frozen:
         more["frozen_from"] = variant.frozen_from
         more["frozen"] = [
@@ -69,7 +71,7 @@ def _shader(variant: VariantPlan) -> dict[str, Any]:
         "op": variant.op,
         "axes": dict(variant.axes),
         "requires": list(variant.requires),
-        "features": list(features(variant.requires)),
+        "features": list(features(variant.requires, variant.subgroup_size)),
         "target_env": variant.target_env,
         "subgroup_size": variant.subgroup_size,
         "local_size_ids": list(LOCAL_SIZE_IDS),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shaderloom.spirv import Module, unreadable
 from shaderloom.spirv_grammar import Op
-from shaderloom.spirv_types import MAX_NESTING, constant_value
+from shaderloom.spirv_types import MAX_NESTING, constant_integer, constant_value
 
 WORKGROUP = 4  # storage class
 _MAX_LENGTH = 2**32  # of an array; a product of more is no size
@@ -23,6 +23,7 @@ _ARITHMETIC: dict[int, Callable[[int, int], int]] = {  # opcode of OpSpecConstan
     195: lambda a, b: a >> min(abs(b), 64),
     196: lambda a, b: a << min(abs(b), 64),
 }
+_MATRIX_USES = {"0": "A", "1": "B", "2": "accumulator"}
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,14 @@ class Needs:
     """What one module needs.
 
     ``shared_memory`` is in bytes, by the rules for std430, with the specialization constants at
-    their defaults; None when a length is no plain arithmetic.
+    their defaults; None when a length is no plain arithmetic. ``matrices`` are the types of
+    cooperative matrices by use, rows and columns, e.g. ``B 16x8``; a size that a host may set
+    is ``?``.
     """
 
     declared: frozenset[str]  # capabilities and SPIR-V extensions
     shared_memory: int | None
+    matrices: frozenset[str]
 
 
 def needs(module: Module) -> Needs:
@@ -47,7 +51,27 @@ def needs(module: Module) -> Needs:
             pointer = module.definition(variable.operands[0], Op.TYPE_POINTER)
             size, align = sizes.of(pointer.operands[2])
             total = None if size is None else _up(total, align) + size
-    return Needs(declared, total)
+    return Needs(declared, total, _matrices(module))
+
+
+def matrices_of(shape: str) -> frozenset[str]:
+    """Return the matrices that multiply in a shape MxNxK; "" is none."""
+    if not shape:
+        return frozenset()
+    m, n, k = shape.split("x")
+    return frozenset((f"A {m}x{k}", f"B {k}x{n}", f"accumulator {m}x{n}"))
+
+
+def _matrices(module: Module) -> frozenset[str]:
+    def plain(identifier: int) -> str:
+        found = module.definition(identifier)
+        return str(constant_integer(module, identifier)) if found.opcode == Op.CONSTANT else "?"
+
+    found = set()
+    for _, operands in module.find(Op.TYPE_COOPERATIVE_MATRIX):
+        rows, columns, use = map(plain, operands[3:6])
+        found.add(f"{_MATRIX_USES.get(use, '?')} {rows}x{columns}")
+    return frozenset(found)
 
 
 class _Sizes:

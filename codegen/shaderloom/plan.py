@@ -14,7 +14,6 @@ from shaderloom.dtypes import (
     BUFFERS,
     CONSTANT_TYPES,
     DTYPES,
-    EXTENSIONS,
     MEMBER_TYPES,
     STORAGES,
     TARGET_ENVS,
@@ -42,6 +41,12 @@ from shaderloom.plan_checks import (
     check_splices,
 )
 from shaderloom.plan_frozen import frozen_variants
+from shaderloom.plan_needs import (
+    check_requires,
+    cooperative_matrix_of,
+    extensions_of,
+    subgroup_size_of,
+)
 from shaderloom.source import KeyPath
 from shaderloom.spec import Spec
 from shaderloom.spec_model import BindingSpec, BlockSpec, FamilySpec, Member, Members
@@ -146,10 +151,7 @@ class _FamilyPlanner:
         if family.target_env not in TARGET_ENVS:
             known = ", ".join(TARGET_ENVS)
             self.add(f"target_env must be one of {known}, not '{family.target_env}'", "target_env")
-        for i, extension in enumerate(family.requires):
-            if extension not in EXTENSIONS:
-                hint = nearest(extension, list(EXTENSIONS))
-                self.add(f"unknown extension '{extension}'{hint}", "requires", i)
+        check_requires(family, self.errors, self.path)
         self.errors.name(family.op, "op", *self.path, "op", at_key=False)
         whole = check_splices(self.model, family, self.errors, self.path)
         variants = [self.variant(axes) for axes in self.combinations()]
@@ -238,12 +240,8 @@ class _FamilyPlanner:
         family = self.family
         name = self.fill(family.name, {**axes, **self.name_parts(axes)}, "name")
         bindings = self.bindings(axes)
-        needed = {
-            extension
-            for binding in bindings
-            if binding.storage in BUFFERS and binding.dtype in DTYPES
-            for extension in DTYPES[binding.dtype].buffer_requires
-        }
+        subgroup = self.fill(str(family.subgroup_size), axes, "subgroup_size")
+        matrix = self.fill(family.cooperative_matrix, axes, "cooperative_matrix")
         used_blocks = [b.block for b in family.bindings if b.block in self.model.blocks]
         push = self.fields(family.push_constants, "push_constants")
         return VariantPlan(
@@ -257,10 +255,11 @@ class _FamilyPlanner:
             push_constants=place("push_constants", push) if push else None,
             operands=tuple(sorted(family.operands.items())),
             headers=tuple(self.model.blocks[block].header for block in used_blocks if block),
-            requires=tuple(sorted(needed | set(family.requires))),
+            requires=extensions_of(family, axes, bindings),
             target_env=family.target_env,
-            subgroup_size=family.subgroup_size,
+            subgroup_size=subgroup_size_of(subgroup, self.errors, self.path),
             shared_memory=family.shared_memory,
+            cooperative_matrix=cooperative_matrix_of(matrix, self.errors, self.path),
         )
 
     def bindings(self, axes: Axes) -> tuple[Binding, ...]:

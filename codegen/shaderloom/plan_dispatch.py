@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from shaderloom.decisions import (
     AUTO,
@@ -78,25 +79,40 @@ class _Planner(Expressions):
     def inputs(self, inputs: Inputs, path: KeyPath) -> tuple[tuple[Input, ...], tuple[Group, ...]]:
         fields: list[Input] = []
         groups = []
-        for name, item in inputs.items():
-            here = (*path, name)
-            if isinstance(item.type, list):
-                parts = tuple(f"{name}_{part}" for part in item.type)
-                groups.append(Group(name, parts))
-                fields += [Input(part, INT, self.default(item, INT, here)) for part in parts]
-                continue
+        scope = NameScope({}, {})
+        for name, item, here in self.spliced(inputs, path):
             known = {"int": INT, "bool": BOOL, "float": FLOAT, **self.enums}
-            if item.type not in known:
+            names = [name]
+            if isinstance(item.type, list):
+                names, type_ = [f"{name}_{part}" for part in item.type], INT
+                groups.append(Group(name, tuple(names)))
+            elif item.type in known:
+                type_ = known[item.type]
+            else:
                 hint = nearest(item.type, list(known))
                 self.errors.add(f"unknown type '{item.type}' of '{name}'{hint}", *here)
                 continue
-            type_ = known[item.type]
-            fields.append(Input(name, type_, self.default(item, type_, here)))
-        scope = NameScope({}, {})
-        for field in fields:
-            if self.new_name(field.name, "field", scope, path):
-                scope.types[field.name] = field.type
+            for field in names:
+                default = self.default(item, type_, here)
+                if self.new_name(field, "field", scope, here):
+                    scope.types[field] = type_
+                    fields.append(Input(field, type_, default))
         return tuple(fields), tuple(groups)
+
+    def spliced(self, inputs: Inputs, path: KeyPath) -> Iterator[tuple[str, InputSpec, KeyPath]]:
+        """Yield (name, field, path) with each ``NAME: block`` replaced by the block's fields."""
+        for name, item in inputs.items():
+            here = (*path, name)
+            if item.type != "block":
+                yield name, item, here
+            elif item.default is not None:
+                self.errors.add(f"'{name}' cannot have a default: it is a block", *here)
+            elif name in self.spec.model.blocks:
+                for inner, field in self.spec.model.blocks[name].problem.items():
+                    yield inner, field, ("blocks", name, "problem", inner)
+            else:
+                hint = nearest(name, list(self.spec.model.blocks))
+                self.errors.add(f"unknown block '{name}'{hint}", *here)
 
     def default(self, item: InputSpec, type_: Type, path: KeyPath) -> Value | None:
         value = item.default

@@ -94,7 +94,8 @@ def explain(plan: Plan, variant: VariantPlan) -> str:
         f"  template  {variant.template}",
         f"  needs     {variant.target_env}"
         + "".join(f", {extension}" for extension in variant.requires)
-        + (f", subgroup size {variant.subgroup_size}" if variant.subgroup_size else ""),
+        + (f", subgroup size {variant.subgroup_size}" if variant.subgroup_size else "")
+        + (f", matrices of {variant.cooperative_matrix}" if variant.cooperative_matrix else ""),
         *(f"  frozen    {f.name}={f.shown}, ID {f.id}" for f in variant.frozen),
         "",
         "bindings (set 0)",

@@ -26,6 +26,12 @@ def _number(value: Any) -> Any:
     return value
 
 
+def _size(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise PydanticCustomError("loom", "a size is an integer, or text that an axis fills")
+    return value
+
+
 AxisValue = Annotated[str | int, BeforeValidator(_axis_value)]
 
 
@@ -87,15 +93,6 @@ class BindingSpec(Model):
         return self.name or self.uniform or self.block or ""
 
 
-class BlockSpec(Model):
-    """An interface block: everything that a shared header needs, spliced whole into families."""
-
-    header: str
-    bindings: list[BindingSpec] = []
-    parameters: Members = {}
-    constants: Members = {}
-
-
 def _short_input(value: Any) -> Any:
     return {"type": value} if isinstance(value, (str, list)) else value
 
@@ -147,6 +144,16 @@ class InputSpec(Model):
 
 
 Inputs = dict[str, Annotated[InputSpec, BeforeValidator(_short_input)]]
+
+
+class BlockSpec(Model):
+    """An interface block: everything that a shared header needs, spliced whole into families."""
+
+    header: str
+    bindings: list[BindingSpec] = []
+    parameters: Members = {}
+    constants: Members = {}
+    problem: Inputs = {}
 
 
 class RequireSpec(Model):
@@ -273,8 +280,10 @@ class FamilySpec(Model):
     name_parts: dict[str, dict[str, str]] = {}
     exclude: list[dict[str, AxisValue]] = []
     requires: list[str] = []
+    requires_by: dict[str, dict[str, list[str]]] = {}
     target_env: str = "vulkan1.1"
-    subgroup_size: int = Field(default=0, ge=0)
+    subgroup_size: Annotated[str | int, BeforeValidator(_size)] = 0
+    cooperative_matrix: str = ""
     bindings: list[BindingSpec]
     operands: dict[str, str] = {}
     push_constants: Members = {}

@@ -50,6 +50,7 @@ class Op:
     GROUP_DECORATE = 74
     GROUP_MEMBER_DECORATE = 75
     EXECUTION_MODE_ID = 331
+    TYPE_COOPERATIVE_MATRIX = 4456  # of SPV_KHR_cooperative_matrix
 
 
 class Deco:

@@ -29,6 +29,7 @@ static const char *dtype(shaderloom_dtype value) {
   if (value == SHADERLOOM_DTYPE_NONE) return "";
   if (value == SHADERLOOM_DTYPE_FLOAT) return "float";
   if (value == SHADERLOOM_DTYPE_HALF) return "half";
+  if (value == SHADERLOOM_DTYPE_UINT) return "uint";
   return "?";
 }
 
@@ -91,7 +92,9 @@ static void print_shader(const shaderloom_shader *shader, const shaderloom_modul
   for (i = 0; i < shader->feature_count; ++i) {
     printf("%s\"%s\"", i ? ", " : "", shader->features[i]);
   }
-  printf("], \"subgroup_size\": %u,\n\"words\": [", (unsigned)shader->subgroup_size);
+  printf("], \"subgroup_size\": %u, \"cooperative_matrix\": \"%s\",\n\"words\": [",
+         (unsigned)shader->subgroup_size,
+         shader->cooperative_matrix ? shader->cooperative_matrix : "");
   for (i = 0; i < module->size / 4; ++i) {
     printf("%s%lu", i ? "," : "", (unsigned long)module->code[i]);
   }
