@@ -118,7 +118,7 @@ def measure(device: Device, modules: Path, case: Case, dtype: str, runs: int) ->
     assert registry.shaders[shader].family == case.family
     shape = f"1x{case.channels}x{case.side}x{case.side}"
     print(f"\n{shader}: {shape} -> {case.out_channels} channels, kernel {case.kernel}")
-    unable = missing(registry, device.enabled)
+    unable = missing(registry, device.info, device.enabled)
     if shader in unable:
         print(f"  skipped: {unable[shader]}")
         return

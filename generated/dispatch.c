@@ -260,6 +260,22 @@ static void local_im2col(loom_ctx *ctx, const shaderloom_device *d, int64_t gx, 
   loom_fit(ctx, d, 16, 4, 1, local);
 }
 
+static void local_row_of_128(loom_ctx *ctx, const shaderloom_device *d, int64_t gx, int64_t gy,
+                  int64_t gz, uint32_t local[3]) {
+  (void)gx;
+  (void)gy;
+  (void)gz;
+  loom_fit(ctx, d, 128, 1, 1, local);
+}
+
+static void local_row_of_64(loom_ctx *ctx, const shaderloom_device *d, int64_t gx, int64_t gy,
+                  int64_t gz, uint32_t local[3]) {
+  (void)gx;
+  (void)gy;
+  (void)gz;
+  loom_fit(ctx, d, 64, 1, 1, local);
+}
+
 static void local_square(loom_ctx *ctx, const shaderloom_device *d, int64_t gx, int64_t gy,
                   int64_t gz, uint32_t local[3]) {
   (void)gx;
@@ -2288,6 +2304,844 @@ uint32_t shaderloom_pick_conv_transpose2d_prepack_weights(const shaderloom_conv_
   return loom_refuse(error, "conv_transpose2d_prepack_weights: no route takes this problem");
 }
 
+static uint32_t pick_linear_coopmat(
+    const shaderloom_linear_problem *p, const shaderloom_device *d, bool large_tiles, int64_t out_width, int64_t out_height, int64_t out_depth,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const int shape = d->coopmat_16x16x16 ? 0 /* 16x16x16 */ : 1 /* 16x8x16 */;
+  const int tile = large_tiles ? 0 /* 128x128 */ : 1 /* 64x64 */;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (shape == 0 /* 16x16x16 */ && tile == 0 /* 128x128 */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_COOPMAT_16X16X16_128X128_HALF;
+  } else if (shape == 0 /* 16x16x16 */ && tile == 1 /* 64x64 */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_COOPMAT_16X16X16_64X64_HALF;
+  } else if (shape == 1 /* 16x8x16 */ && tile == 0 /* 128x128 */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_COOPMAT_16X8X16_128X128_HALF;
+  } else if (shape == 1 /* 16x8x16 */ && tile == 1 /* 64x64 */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_COOPMAT_16X8X16_64X64_HALF;
+  }
+  const int64_t side = tile == 0 /* 128x128 */ ? 128 : 64;
+  r->spec_count = 3;
+  loom_spec(r, 3, p->has_bias ? 1u : 0u);
+  loom_spec(r, 4, p->has_activation ? 1u : 0u);
+  loom_spec(r, 5, (uint32_t)(p->activation_op));
+  loom_spec(r, 6, p->has_residual ? 1u : 0u);
+  loom_spec(r, 7, p->has_scale ? 1u : 0u);
+  loom_spec(r, 8, (uint32_t)(p->residual_op));
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  loom_operand(r, 2, SHADERLOOM_SLOT_WEIGHT);
+  loom_operand(r, 3, SHADERLOOM_SLOT_BIAS);
+  loom_operand(r, 4, p->has_residual ? SHADERLOOM_SLOT_RESIDUAL : SHADERLOOM_SLOT_IN);
+  loom_operand(r, 5, p->has_scale ? SHADERLOOM_SLOT_SCALE : SHADERLOOM_SLOT_BIAS);
+  r->push_constant_size = 12;
+  loom_store(r->push_constants + 0, loom_float32(p->activation_a));
+  loom_store(r->push_constants + 4, loom_float32(p->activation_b));
+  loom_store(r->push_constants + 8, loom_float32(p->residual_alpha));
+  {
+    uint8_t *const bytes = loom_uniform(r, 6, 16);
+    loom_store(bytes + 0, loom_int32(ctx, p->m));
+    loom_store(bytes + 4, loom_int32(ctx, p->n));
+    loom_store(bytes + 8, loom_int32(ctx, p->k));
+    loom_store(bytes + 12, loom_int32(ctx, p->batch));
+  }
+  r->global_size[0] = loom_uint32(ctx, loom_mul(ctx, 128, loom_ceil_div(ctx, p->n, side)));
+  r->global_size[1] = loom_uint32(ctx, loom_ceil_div(ctx, p->m, side));
+  r->global_size[2] = loom_uint32(ctx, p->batch);
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  {
+    local_row_of_128(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("linear", r, d, 0, 0, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_width);
+  r->out_extent[1] = loom_uint32(ctx, out_height);
+  r->out_extent[2] = loom_uint32(ctx, out_depth);
+  return ctx->error ? loom_refuse(error, "linear: an integer overflowed or was divided by zero") : 1;
+}
+
+static uint32_t pick_linear_gemv(
+    const shaderloom_linear_problem *p, const shaderloom_device *d, int64_t n4, bool in_buffers, int64_t out_width, int64_t out_height, int64_t out_depth, bool weight_in_buffer,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const int out_storage = in_buffers ? 0 /* vec4_buffer */ : 1 /* texture3d */;
+  const int reduction = d->subgroup_arithmetic ? 1 /* subgroup */ : 0 /* shared */;
+  const int weight_storage = weight_in_buffer ? 1 /* vec4_buffer */ : 0 /* texture2d */;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && reduction == 0 /* shared */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && reduction == 0 /* shared */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && reduction == 0 /* shared */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_BUFFER_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && reduction == 0 /* shared */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_BUFFER_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && reduction == 0 /* shared */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && reduction == 0 /* shared */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && reduction == 0 /* shared */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && reduction == 0 /* shared */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && reduction == 1 /* subgroup */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && reduction == 1 /* subgroup */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && reduction == 1 /* subgroup */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_BUFFER_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && reduction == 1 /* subgroup */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_BUFFER_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && reduction == 1 /* subgroup */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && reduction == 1 /* subgroup */ && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && reduction == 1 /* subgroup */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && reduction == 1 /* subgroup */ && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_WBUF_HALF;
+  }
+  r->spec_count = 3;
+  loom_spec(r, 3, p->has_bias ? 1u : 0u);
+  loom_spec(r, 4, p->has_activation ? 1u : 0u);
+  loom_spec(r, 5, (uint32_t)(p->activation_op));
+  loom_spec(r, 6, p->has_residual ? 1u : 0u);
+  loom_spec(r, 7, p->has_scale ? 1u : 0u);
+  loom_spec(r, 8, (uint32_t)(p->residual_op));
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  loom_operand(r, 2, SHADERLOOM_SLOT_WEIGHT);
+  loom_operand(r, 3, SHADERLOOM_SLOT_BIAS);
+  loom_operand(r, 4, p->has_residual ? SHADERLOOM_SLOT_RESIDUAL : SHADERLOOM_SLOT_IN);
+  loom_operand(r, 5, p->has_scale ? SHADERLOOM_SLOT_SCALE : SHADERLOOM_SLOT_BIAS);
+  r->push_constant_size = 12;
+  loom_store(r->push_constants + 0, loom_float32(p->activation_a));
+  loom_store(r->push_constants + 4, loom_float32(p->activation_b));
+  loom_store(r->push_constants + 8, loom_float32(p->residual_alpha));
+  {
+    uint8_t *const bytes = loom_uniform(r, 6, 16);
+    loom_store(bytes + 0, loom_int32(ctx, p->m));
+    loom_store(bytes + 4, loom_int32(ctx, p->n));
+    loom_store(bytes + 8, loom_int32(ctx, p->k));
+    loom_store(bytes + 12, loom_int32(ctx, p->batch));
+  }
+  r->global_size[0] = loom_uint32(ctx, 64);
+  r->global_size[1] = loom_uint32(ctx, n4);
+  r->global_size[2] = loom_uint32(ctx, p->batch);
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  {
+    local_row_of_64(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("linear", r, d, 1, 2, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_width);
+  r->out_extent[1] = loom_uint32(ctx, out_height);
+  r->out_extent[2] = loom_uint32(ctx, out_depth);
+  return ctx->error ? loom_refuse(error, "linear: an integer overflowed or was divided by zero") : 1;
+}
+
+static uint32_t pick_linear_q4gsw(
+    const shaderloom_linear_problem *p, const shaderloom_device *d, int64_t n4, bool in_buffers, int64_t rows_each, int64_t out_width, int64_t out_height, int64_t out_depth, bool weight_in_buffer,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const int out_storage = in_buffers ? 0 /* vec4_buffer */ : 1 /* texture3d */;
+  const int64_t tile_m = rows_each;
+  const int weight_storage = weight_in_buffer ? 1 /* vec4_buffer */ : 0 /* texture2d */;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 1 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_1_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 1 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_1_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 1 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_1_BUFFER_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 1 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_1_BUFFER_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 1 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_1_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 1 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_1_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 1 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_1_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 1 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_1_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 2 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_2_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 2 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_2_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 2 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_2_BUFFER_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 2 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_2_BUFFER_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 2 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_2_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 2 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_2_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 2 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_2_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 2 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_2_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 4 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_4_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 4 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_4_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 4 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_4_BUFFER_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 4 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_4_BUFFER_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 4 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_4_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 4 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_4_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 4 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_4_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 4 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q4GSW_4_WBUF_HALF;
+  }
+  r->spec_count = 3;
+  loom_spec(r, 3, p->has_bias ? 1u : 0u);
+  loom_spec(r, 4, p->has_activation ? 1u : 0u);
+  loom_spec(r, 5, (uint32_t)(p->activation_op));
+  loom_spec(r, 6, p->has_residual ? 1u : 0u);
+  loom_spec(r, 7, p->has_scale ? 1u : 0u);
+  loom_spec(r, 8, (uint32_t)(p->residual_op));
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  loom_operand(r, 2, SHADERLOOM_SLOT_WEIGHT);
+  loom_operand(r, 3, SHADERLOOM_SLOT_BIAS);
+  loom_operand(r, 4, p->has_residual ? SHADERLOOM_SLOT_RESIDUAL : SHADERLOOM_SLOT_IN);
+  loom_operand(r, 5, p->has_scale ? SHADERLOOM_SLOT_SCALE : SHADERLOOM_SLOT_BIAS);
+  loom_operand(r, 6, SHADERLOOM_SLOT_WEIGHT_SCALES);
+  loom_operand(r, 7, SHADERLOOM_SLOT_ZERO_POINTS);
+  r->push_constant_size = 12;
+  loom_store(r->push_constants + 0, loom_float32(p->activation_a));
+  loom_store(r->push_constants + 4, loom_float32(p->activation_b));
+  loom_store(r->push_constants + 8, loom_float32(p->residual_alpha));
+  {
+    uint8_t *const bytes = loom_uniform(r, 8, 20);
+    loom_store(bytes + 0, loom_int32(ctx, p->m));
+    loom_store(bytes + 4, loom_int32(ctx, p->n));
+    loom_store(bytes + 8, loom_int32(ctx, p->k));
+    loom_store(bytes + 12, loom_int32(ctx, p->batch));
+    loom_store(bytes + 16, loom_int32(ctx, p->group_size));
+  }
+  r->global_size[0] = loom_uint32(ctx, n4);
+  r->global_size[1] = loom_uint32(ctx, loom_ceil_div(ctx, p->m, rows_each));
+  r->global_size[2] = loom_uint32(ctx, p->batch);
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  {
+    local_square(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("linear", r, d, 1, 2, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_width);
+  r->out_extent[1] = loom_uint32(ctx, out_height);
+  r->out_extent[2] = loom_uint32(ctx, out_depth);
+  return ctx->error ? loom_refuse(error, "linear: an integer overflowed or was divided by zero") : 1;
+}
+
+static uint32_t pick_linear_q8csw(
+    const shaderloom_linear_problem *p, const shaderloom_device *d, int64_t n4, bool in_buffers, int64_t rows_each, int64_t out_width, int64_t out_height, int64_t out_depth, bool weight_in_buffer,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const int out_storage = in_buffers ? 0 /* vec4_buffer */ : 1 /* texture3d */;
+  const int64_t tile_m = rows_each;
+  const int weight_storage = weight_in_buffer ? 1 /* vec4_buffer */ : 0 /* texture2d */;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 1 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_1_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 1 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_1_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 1 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_1_BUFFER_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 1 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_1_BUFFER_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 1 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_1_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 1 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_1_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 1 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_1_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 1 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_1_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 2 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_2_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 2 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_2_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 2 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_2_BUFFER_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 2 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_2_BUFFER_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 2 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_2_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 2 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_2_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 2 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_2_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 2 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_2_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 4 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_4_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 4 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_4_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 4 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_4_BUFFER_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 4 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_4_BUFFER_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 4 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_4_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 4 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_4_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 4 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_4_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 4 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_Q8CSW_4_WBUF_HALF;
+  }
+  r->spec_count = 3;
+  loom_spec(r, 3, p->has_bias ? 1u : 0u);
+  loom_spec(r, 4, p->has_activation ? 1u : 0u);
+  loom_spec(r, 5, (uint32_t)(p->activation_op));
+  loom_spec(r, 6, p->has_residual ? 1u : 0u);
+  loom_spec(r, 7, p->has_scale ? 1u : 0u);
+  loom_spec(r, 8, (uint32_t)(p->residual_op));
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  loom_operand(r, 2, SHADERLOOM_SLOT_WEIGHT);
+  loom_operand(r, 3, SHADERLOOM_SLOT_BIAS);
+  loom_operand(r, 4, p->has_residual ? SHADERLOOM_SLOT_RESIDUAL : SHADERLOOM_SLOT_IN);
+  loom_operand(r, 5, p->has_scale ? SHADERLOOM_SLOT_SCALE : SHADERLOOM_SLOT_BIAS);
+  loom_operand(r, 6, SHADERLOOM_SLOT_WEIGHT_SCALES);
+  r->push_constant_size = 12;
+  loom_store(r->push_constants + 0, loom_float32(p->activation_a));
+  loom_store(r->push_constants + 4, loom_float32(p->activation_b));
+  loom_store(r->push_constants + 8, loom_float32(p->residual_alpha));
+  {
+    uint8_t *const bytes = loom_uniform(r, 7, 16);
+    loom_store(bytes + 0, loom_int32(ctx, p->m));
+    loom_store(bytes + 4, loom_int32(ctx, p->n));
+    loom_store(bytes + 8, loom_int32(ctx, p->k));
+    loom_store(bytes + 12, loom_int32(ctx, p->batch));
+  }
+  r->global_size[0] = loom_uint32(ctx, n4);
+  r->global_size[1] = loom_uint32(ctx, loom_ceil_div(ctx, p->m, rows_each));
+  r->global_size[2] = loom_uint32(ctx, p->batch);
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  {
+    local_square(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("linear", r, d, 1, 2, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_width);
+  r->out_extent[1] = loom_uint32(ctx, out_height);
+  r->out_extent[2] = loom_uint32(ctx, out_depth);
+  return ctx->error ? loom_refuse(error, "linear: an integer overflowed or was divided by zero") : 1;
+}
+
+static uint32_t pick_linear_tiled(
+    const shaderloom_linear_problem *p, const shaderloom_device *d, int64_t n4, bool in_buffers, int64_t rows_each, int64_t out_width, int64_t out_height, int64_t out_depth, bool weight_in_buffer,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const int out_storage = in_buffers ? 0 /* vec4_buffer */ : 1 /* texture3d */;
+  const int64_t tile_m = rows_each;
+  const int weight_storage = weight_in_buffer ? 1 /* vec4_buffer */ : 0 /* texture2d */;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 1 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_1_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 1 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_1_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 1 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_1_BUFFER_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 1 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_1_BUFFER_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 1 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_1_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 1 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_1_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 1 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_1_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 1 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_1_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 2 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_2_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 2 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_2_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 2 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_2_BUFFER_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 2 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_2_BUFFER_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 2 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_2_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 2 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_2_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 2 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_2_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 2 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_2_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 4 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_4_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 4 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_4_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 4 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_4_BUFFER_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 4 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_4_BUFFER_WBUF_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 4 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_4_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 4 && weight_storage == 0 /* texture2d */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_4_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 4 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_4_WBUF_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 4 && weight_storage == 1 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_LINEAR_TILED_4_WBUF_HALF;
+  }
+  r->spec_count = 3;
+  loom_spec(r, 3, p->has_bias ? 1u : 0u);
+  loom_spec(r, 4, p->has_activation ? 1u : 0u);
+  loom_spec(r, 5, (uint32_t)(p->activation_op));
+  loom_spec(r, 6, p->has_residual ? 1u : 0u);
+  loom_spec(r, 7, p->has_scale ? 1u : 0u);
+  loom_spec(r, 8, (uint32_t)(p->residual_op));
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  loom_operand(r, 2, SHADERLOOM_SLOT_WEIGHT);
+  loom_operand(r, 3, SHADERLOOM_SLOT_BIAS);
+  loom_operand(r, 4, p->has_residual ? SHADERLOOM_SLOT_RESIDUAL : SHADERLOOM_SLOT_IN);
+  loom_operand(r, 5, p->has_scale ? SHADERLOOM_SLOT_SCALE : SHADERLOOM_SLOT_BIAS);
+  r->push_constant_size = 12;
+  loom_store(r->push_constants + 0, loom_float32(p->activation_a));
+  loom_store(r->push_constants + 4, loom_float32(p->activation_b));
+  loom_store(r->push_constants + 8, loom_float32(p->residual_alpha));
+  {
+    uint8_t *const bytes = loom_uniform(r, 6, 16);
+    loom_store(bytes + 0, loom_int32(ctx, p->m));
+    loom_store(bytes + 4, loom_int32(ctx, p->n));
+    loom_store(bytes + 8, loom_int32(ctx, p->k));
+    loom_store(bytes + 12, loom_int32(ctx, p->batch));
+  }
+  r->global_size[0] = loom_uint32(ctx, n4);
+  r->global_size[1] = loom_uint32(ctx, loom_ceil_div(ctx, p->m, rows_each));
+  r->global_size[2] = loom_uint32(ctx, p->batch);
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  {
+    local_square(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("linear", r, d, 1, 2, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_width);
+  r->out_extent[1] = loom_uint32(ctx, out_height);
+  r->out_extent[2] = loom_uint32(ctx, out_depth);
+  return ctx->error ? loom_refuse(error, "linear: an integer overflowed or was divided by zero") : 1;
+}
+
+void shaderloom_default_linear(shaderloom_linear_problem *problem) {
+  memset(problem, 0, sizeof(*problem));
+  problem->batch = 1;
+  problem->dtype = SHADERLOOM_DATA_TYPE_FLOAT;
+  problem->has_bias = false;
+  problem->has_residual = false;
+  problem->has_scale = false;
+  problem->residual_op = SHADERLOOM_RESIDUAL_OP_ADD;
+  problem->residual_alpha = 1.0;
+  problem->has_activation = false;
+  problem->activation_op = SHADERLOOM_ACTIVATION_OP_CLAMP;
+  problem->activation_a = 0.0;
+  problem->activation_b = 0.0;
+  problem->weight_type = SHADERLOOM_WEIGHT_TYPE_PLAIN;
+  problem->group_size = 128;
+  problem->storage = SHADERLOOM_MATRIX_FORM_AUTO;
+  problem->weight_form = SHADERLOOM_WEIGHT_FORM_AUTO;
+  problem->coopmat_tile = SHADERLOOM_COOPMAT_TILE_AUTO;
+  problem->route = SHADERLOOM_LINEAR_ROUTE_AUTO;
+}
+
+uint32_t shaderloom_pick_linear(const shaderloom_linear_problem *p, const shaderloom_device *d,
+                  shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  shaderloom_dispatch scratch;
+  if (d->device_class != SHADERLOOM_DEVICE_CLASS_OTHER && d->device_class != SHADERLOOM_DEVICE_CLASS_ADRENO && d->device_class != SHADERLOOM_DEVICE_CLASS_MALI && d->device_class != SHADERLOOM_DEVICE_CLASS_NVIDIA && d->device_class != SHADERLOOM_DEVICE_CLASS_AMD && d->device_class != SHADERLOOM_DEVICE_CLASS_INTEL && d->device_class != SHADERLOOM_DEVICE_CLASS_SOFTWARE) {
+    return loom_refuse(error, "linear: device_class has no such value");
+  }
+  if (p->dtype != SHADERLOOM_DATA_TYPE_FLOAT && p->dtype != SHADERLOOM_DATA_TYPE_HALF) {
+    return loom_refuse(error, "linear: dtype has no such value");
+  }
+  if (p->residual_op != SHADERLOOM_RESIDUAL_OP_ADD && p->residual_op != SHADERLOOM_RESIDUAL_OP_SUB && p->residual_op != SHADERLOOM_RESIDUAL_OP_MUL) {
+    return loom_refuse(error, "linear: residual_op has no such value");
+  }
+  if (p->activation_op != SHADERLOOM_ACTIVATION_OP_CLAMP && p->activation_op != SHADERLOOM_ACTIVATION_OP_RELU && p->activation_op != SHADERLOOM_ACTIVATION_OP_LEAKY_RELU) {
+    return loom_refuse(error, "linear: activation_op has no such value");
+  }
+  if (p->weight_type != SHADERLOOM_WEIGHT_TYPE_PLAIN && p->weight_type != SHADERLOOM_WEIGHT_TYPE_Q8CSW && p->weight_type != SHADERLOOM_WEIGHT_TYPE_Q4GSW) {
+    return loom_refuse(error, "linear: weight_type has no such value");
+  }
+  if (p->storage != SHADERLOOM_MATRIX_FORM_AUTO && p->storage != SHADERLOOM_MATRIX_FORM_TEXTURE3D && p->storage != SHADERLOOM_MATRIX_FORM_VEC4_BUFFER) {
+    return loom_refuse(error, "linear: storage has no such value");
+  }
+  if (p->weight_form != SHADERLOOM_WEIGHT_FORM_AUTO && p->weight_form != SHADERLOOM_WEIGHT_FORM_TEXTURE2D && p->weight_form != SHADERLOOM_WEIGHT_FORM_VEC4_BUFFER) {
+    return loom_refuse(error, "linear: weight_form has no such value");
+  }
+  if (p->coopmat_tile != SHADERLOOM_COOPMAT_TILE_AUTO && p->coopmat_tile != SHADERLOOM_COOPMAT_TILE_LARGE && p->coopmat_tile != SHADERLOOM_COOPMAT_TILE_SMALL) {
+    return loom_refuse(error, "linear: coopmat_tile has no such value");
+  }
+  if (p->route != SHADERLOOM_LINEAR_ROUTE_AUTO && p->route != SHADERLOOM_LINEAR_ROUTE_Q8CSW && p->route != SHADERLOOM_LINEAR_ROUTE_Q4GSW && p->route != SHADERLOOM_LINEAR_ROUTE_GEMV && p->route != SHADERLOOM_LINEAR_ROUTE_COOPMAT && p->route != SHADERLOOM_LINEAR_ROUTE_TILED) {
+    return loom_refuse(error, "linear: route has no such value");
+  }
+  {
+    const bool holds = loom_min(loom_min(loom_min(p->m, p->n), p->k), p->batch) >= 1;
+    if (ctx->error) {
+      return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "a matrix is empty: batch %" PRId64 ", m %" PRId64 ", n %" PRId64 ", k %" PRId64 "", (int64_t)p->batch, (int64_t)p->m, (int64_t)p->n, (int64_t)p->k);
+      return 0;
+    }
+  }
+  {
+    const bool holds = p->has_residual || !p->has_scale;
+    if (ctx->error) {
+      return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      return loom_refuse(error, "a scale needs a residual");
+    }
+  }
+  {
+    const bool holds = p->weight_type != SHADERLOOM_WEIGHT_TYPE_Q4GSW || p->group_size == 32 || p->group_size == 64 || p->group_size == 128;
+    if (ctx->error) {
+      return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "group_size is %" PRId64 ", not 32, 64 or 128", (int64_t)p->group_size);
+      return 0;
+    }
+  }
+  const int64_t n4 = loom_ceil_div(ctx, p->n, 4);
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  const int64_t k4 = loom_ceil_div(ctx, p->k, 4);
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  const int64_t texel_bytes = p->dtype == SHADERLOOM_DATA_TYPE_HALF ? 8 : 16;
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  const bool in_buffers = p->storage == SHADERLOOM_MATRIX_FORM_VEC4_BUFFER || (p->storage == SHADERLOOM_MATRIX_FORM_AUTO && (loom_max(loom_max(loom_max(k4, n4), p->m), p->batch) > d->max_texture_3d || d->device_class == SHADERLOOM_DEVICE_CLASS_NVIDIA || d->device_class == SHADERLOOM_DEVICE_CLASS_AMD || d->device_class == SHADERLOOM_DEVICE_CLASS_INTEL || d->device_class == SHADERLOOM_DEVICE_CLASS_SOFTWARE));
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  const int64_t rows_each = loom_mul(ctx, loom_mul(ctx, n4, loom_ceil_div(ctx, p->m, 4)), p->batch) >= 4096 ? 4 : loom_mul(ctx, loom_mul(ctx, n4, loom_ceil_div(ctx, p->m, 2)), p->batch) >= 4096 ? 2 : 1;
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  const bool coopmat_possible = (d->coopmat_16x16x16 || d->coopmat_16x8x16) && 0 < d->min_subgroup && d->min_subgroup <= 32 && 32 <= d->max_subgroup && d->max_shared_memory >= 18944 && loom_min(d->max_invocations, d->max_local_x) >= 128;
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  const bool large_tiles = p->coopmat_tile == SHADERLOOM_COOPMAT_TILE_LARGE || (p->coopmat_tile == SHADERLOOM_COOPMAT_TILE_AUTO && loom_mul(ctx, loom_mul(ctx, loom_ceil_div(ctx, p->m, 128), loom_ceil_div(ctx, p->n, 128)), p->batch) >= 128);
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  const int64_t out_width = in_buffers ? loom_mul(ctx, loom_mul(ctx, n4, p->m), p->batch) : n4;
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  const int64_t out_height = in_buffers ? 1 : p->m;
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  const int64_t out_depth = in_buffers ? 1 : p->batch;
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  const int64_t weight_w = p->weight_type == SHADERLOOM_WEIGHT_TYPE_PLAIN ? loom_mul(ctx, 4, n4) : n4;
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  const int64_t weight_h = p->weight_type == SHADERLOOM_WEIGHT_TYPE_Q4GSW ? loom_ceil_div(ctx, p->k, 8) : k4;
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  const bool weight_fits = loom_max(weight_w, weight_h) <= d->max_texture_2d;
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  const bool weight_in_buffer = p->weight_form == SHADERLOOM_WEIGHT_FORM_VEC4_BUFFER || (p->weight_form == SHADERLOOM_WEIGHT_FORM_AUTO && (in_buffers || !weight_fits));
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  const int64_t largest_buffer = loom_max(in_buffers ? loom_mul(ctx, loom_mul(ctx, loom_mul(ctx, texel_bytes, p->batch), p->m), loom_max(k4, n4)) : 0, weight_in_buffer ? loom_mul(ctx, loom_mul(ctx, weight_w, weight_h), p->weight_type == SHADERLOOM_WEIGHT_TYPE_PLAIN ? texel_bytes : 16) : 0);
+  if (ctx->error) {
+    return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+  }
+  {
+    const bool holds = n4 <= d->max_texture_2d;
+    if (ctx->error) {
+      return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "a bias of %" PRId64 " elements exceeds the device limit of %" PRId64 " texels", (int64_t)p->n, (int64_t)d->max_texture_2d);
+      return 0;
+    }
+  }
+  {
+    const bool holds = in_buffers || loom_max(loom_max(loom_max(k4, n4), p->m), p->batch) <= d->max_texture_3d;
+    if (ctx->error) {
+      return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "a side of the matrices exceeds the device limit of %" PRId64 " texels: batch %" PRId64 ", m %" PRId64 ", n %" PRId64 ", k %" PRId64 "", (int64_t)d->max_texture_3d, (int64_t)p->batch, (int64_t)p->m, (int64_t)p->n, (int64_t)p->k);
+      return 0;
+    }
+  }
+  {
+    const bool holds = weight_in_buffer || weight_fits;
+    if (ctx->error) {
+      return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "a packed weight of %" PRId64 " x %" PRId64 " texels exceeds the device limit %" PRId64 "", (int64_t)weight_w, (int64_t)weight_h, (int64_t)d->max_texture_2d);
+      return 0;
+    }
+  }
+  {
+    const bool holds = p->weight_type != SHADERLOOM_WEIGHT_TYPE_Q4GSW || loom_ceil_div(ctx, p->k, p->group_size) <= d->max_texture_2d;
+    if (ctx->error) {
+      return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "k %" PRId64 " has too many groups for the device limit of %" PRId64 " texels", (int64_t)p->k, (int64_t)d->max_texture_2d);
+      return 0;
+    }
+  }
+  {
+    const bool holds = largest_buffer <= d->max_storage_buffer;
+    if (ctx->error) {
+      return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "a buffer of %" PRId64 " bytes exceeds the device limit %" PRId64 "", (int64_t)largest_buffer, (int64_t)d->max_storage_buffer);
+      return 0;
+    }
+  }
+  if (p->route == SHADERLOOM_LINEAR_ROUTE_AUTO || p->route == SHADERLOOM_LINEAR_ROUTE_Q8CSW) {
+    const bool legal = p->weight_type == SHADERLOOM_WEIGHT_TYPE_Q8CSW;
+    if (ctx->error) {
+      return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_LINEAR_ROUTE_Q8CSW || (true);
+      if (ctx->error) {
+        return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "linear: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_linear_q8csw(p, d, n4, in_buffers, rows_each, out_width, out_height, out_depth, weight_in_buffer, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_LINEAR_ROUTE_Q8CSW) {
+      return loom_refuse(error, "linear: route q8csw is not possible: it needs weight_type == 'q8csw'");
+    }
+  }
+  if (p->route == SHADERLOOM_LINEAR_ROUTE_AUTO || p->route == SHADERLOOM_LINEAR_ROUTE_Q4GSW) {
+    const bool legal = p->weight_type == SHADERLOOM_WEIGHT_TYPE_Q4GSW;
+    if (ctx->error) {
+      return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_LINEAR_ROUTE_Q4GSW || (true);
+      if (ctx->error) {
+        return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "linear: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_linear_q4gsw(p, d, n4, in_buffers, rows_each, out_width, out_height, out_depth, weight_in_buffer, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_LINEAR_ROUTE_Q4GSW) {
+      return loom_refuse(error, "linear: route q4gsw is not possible: it needs weight_type == 'q4gsw'");
+    }
+  }
+  if (p->route == SHADERLOOM_LINEAR_ROUTE_AUTO || p->route == SHADERLOOM_LINEAR_ROUTE_GEMV) {
+    const bool legal = p->weight_type == SHADERLOOM_WEIGHT_TYPE_PLAIN && p->m == 1;
+    if (ctx->error) {
+      return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_LINEAR_ROUTE_GEMV || (true);
+      if (ctx->error) {
+        return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "linear: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_linear_gemv(p, d, n4, in_buffers, out_width, out_height, out_depth, weight_in_buffer, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_LINEAR_ROUTE_GEMV) {
+      return loom_refuse(error, "linear: route gemv is not possible: it needs weight_type == 'plain' and m == 1");
+    }
+  }
+  if (p->route == SHADERLOOM_LINEAR_ROUTE_AUTO || p->route == SHADERLOOM_LINEAR_ROUTE_COOPMAT) {
+    const bool legal = p->weight_type == SHADERLOOM_WEIGHT_TYPE_PLAIN && coopmat_possible && p->dtype == SHADERLOOM_DATA_TYPE_HALF && in_buffers && weight_in_buffer;
+    if (ctx->error) {
+      return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_LINEAR_ROUTE_COOPMAT || (true);
+      if (ctx->error) {
+        return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "linear: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_linear_coopmat(p, d, large_tiles, out_width, out_height, out_depth, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_LINEAR_ROUTE_COOPMAT) {
+      return loom_refuse(error, "linear: route coopmat is not possible: it needs weight_type == 'plain' and coopmat_possible and dtype == 'half' and in_buffers and weight_in_buffer");
+    }
+  }
+  if (p->route == SHADERLOOM_LINEAR_ROUTE_AUTO || p->route == SHADERLOOM_LINEAR_ROUTE_TILED) {
+    const bool legal = p->weight_type == SHADERLOOM_WEIGHT_TYPE_PLAIN;
+    if (ctx->error) {
+      return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_LINEAR_ROUTE_TILED || (true);
+      if (ctx->error) {
+        return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "linear: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "linear: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_linear_tiled(p, d, n4, in_buffers, rows_each, out_width, out_height, out_depth, weight_in_buffer, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_LINEAR_ROUTE_TILED) {
+      return loom_refuse(error, "linear: route tiled is not possible: it needs weight_type == 'plain'");
+    }
+  }
+  return loom_refuse(error, "linear: no route takes this problem");
+}
+
 static uint32_t pick_linear_prepack_weights(
     const shaderloom_linear_prepack_weights_problem *p, const shaderloom_device *d, int64_t packed_w, int64_t packed_h,
     shaderloom_dispatch *r, shaderloom_error *error) {
@@ -2424,6 +3278,456 @@ uint32_t shaderloom_pick_linear_prepack_weights(const shaderloom_linear_prepack_
   return loom_refuse(error, "linear_prepack_weights: no route takes this problem");
 }
 
+static uint32_t pick_matmul_coopmat(
+    const shaderloom_matmul_problem *p, const shaderloom_device *d, bool large_tiles, int64_t out_width, int64_t out_height, int64_t out_depth,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const int shape = d->coopmat_16x16x16 ? 0 /* 16x16x16 */ : 1 /* 16x8x16 */;
+  const int tile = large_tiles ? 0 /* 128x128 */ : 1 /* 64x64 */;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (shape == 0 /* 16x16x16 */ && tile == 0 /* 128x128 */) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_COOPMAT_16X16X16_128X128_HALF;
+  } else if (shape == 0 /* 16x16x16 */ && tile == 1 /* 64x64 */) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_COOPMAT_16X16X16_64X64_HALF;
+  } else if (shape == 1 /* 16x8x16 */ && tile == 0 /* 128x128 */) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_COOPMAT_16X8X16_128X128_HALF;
+  } else if (shape == 1 /* 16x8x16 */ && tile == 1 /* 64x64 */) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_COOPMAT_16X8X16_64X64_HALF;
+  }
+  const int64_t side = tile == 0 /* 128x128 */ ? 128 : 64;
+  r->spec_count = 3;
+  loom_spec(r, 3, p->has_bias ? 1u : 0u);
+  loom_spec(r, 4, p->has_activation ? 1u : 0u);
+  loom_spec(r, 5, (uint32_t)(p->activation_op));
+  loom_spec(r, 6, p->has_residual ? 1u : 0u);
+  loom_spec(r, 7, p->has_scale ? 1u : 0u);
+  loom_spec(r, 8, (uint32_t)(p->residual_op));
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  loom_operand(r, 2, SHADERLOOM_SLOT_MAT2);
+  loom_operand(r, 3, SHADERLOOM_SLOT_BIAS);
+  loom_operand(r, 4, p->has_residual ? SHADERLOOM_SLOT_RESIDUAL : SHADERLOOM_SLOT_IN);
+  loom_operand(r, 5, p->has_scale ? SHADERLOOM_SLOT_SCALE : SHADERLOOM_SLOT_BIAS);
+  r->push_constant_size = 12;
+  loom_store(r->push_constants + 0, loom_float32(p->activation_a));
+  loom_store(r->push_constants + 4, loom_float32(p->activation_b));
+  loom_store(r->push_constants + 8, loom_float32(p->residual_alpha));
+  {
+    uint8_t *const bytes = loom_uniform(r, 6, 16);
+    loom_store(bytes + 0, loom_int32(ctx, p->m));
+    loom_store(bytes + 4, loom_int32(ctx, p->n));
+    loom_store(bytes + 8, loom_int32(ctx, p->k));
+    loom_store(bytes + 12, loom_int32(ctx, p->batch));
+  }
+  r->global_size[0] = loom_uint32(ctx, loom_mul(ctx, 128, loom_ceil_div(ctx, p->n, side)));
+  r->global_size[1] = loom_uint32(ctx, loom_ceil_div(ctx, p->m, side));
+  r->global_size[2] = loom_uint32(ctx, p->batch);
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  {
+    local_row_of_128(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("matmul", r, d, 0, 0, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_width);
+  r->out_extent[1] = loom_uint32(ctx, out_height);
+  r->out_extent[2] = loom_uint32(ctx, out_depth);
+  return ctx->error ? loom_refuse(error, "matmul: an integer overflowed or was divided by zero") : 1;
+}
+
+static uint32_t pick_matmul_naive(
+    const shaderloom_matmul_problem *p, const shaderloom_device *d, int64_t n4, bool in_buffers, int64_t out_width, int64_t out_height, int64_t out_depth,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const int out_storage = in_buffers ? 0 /* vec4_buffer */ : 1 /* texture3d */;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_NAIVE_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_NAIVE_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_NAIVE_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_NAIVE_HALF;
+  }
+  r->spec_count = 3;
+  loom_spec(r, 3, p->has_bias ? 1u : 0u);
+  loom_spec(r, 4, p->has_activation ? 1u : 0u);
+  loom_spec(r, 5, (uint32_t)(p->activation_op));
+  loom_spec(r, 6, p->has_residual ? 1u : 0u);
+  loom_spec(r, 7, p->has_scale ? 1u : 0u);
+  loom_spec(r, 8, (uint32_t)(p->residual_op));
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  loom_operand(r, 2, SHADERLOOM_SLOT_MAT2);
+  loom_operand(r, 3, SHADERLOOM_SLOT_BIAS);
+  loom_operand(r, 4, p->has_residual ? SHADERLOOM_SLOT_RESIDUAL : SHADERLOOM_SLOT_IN);
+  loom_operand(r, 5, p->has_scale ? SHADERLOOM_SLOT_SCALE : SHADERLOOM_SLOT_BIAS);
+  r->push_constant_size = 12;
+  loom_store(r->push_constants + 0, loom_float32(p->activation_a));
+  loom_store(r->push_constants + 4, loom_float32(p->activation_b));
+  loom_store(r->push_constants + 8, loom_float32(p->residual_alpha));
+  {
+    uint8_t *const bytes = loom_uniform(r, 6, 16);
+    loom_store(bytes + 0, loom_int32(ctx, p->m));
+    loom_store(bytes + 4, loom_int32(ctx, p->n));
+    loom_store(bytes + 8, loom_int32(ctx, p->k));
+    loom_store(bytes + 12, loom_int32(ctx, p->batch));
+  }
+  r->global_size[0] = loom_uint32(ctx, n4);
+  r->global_size[1] = loom_uint32(ctx, p->m);
+  r->global_size[2] = loom_uint32(ctx, p->batch);
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  {
+    local_square(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("matmul", r, d, 1, 2, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_width);
+  r->out_extent[1] = loom_uint32(ctx, out_height);
+  r->out_extent[2] = loom_uint32(ctx, out_depth);
+  return ctx->error ? loom_refuse(error, "matmul: an integer overflowed or was divided by zero") : 1;
+}
+
+static uint32_t pick_matmul_tiled(
+    const shaderloom_matmul_problem *p, const shaderloom_device *d, int64_t n4, bool in_buffers, int64_t rows_each, int64_t out_width, int64_t out_height, int64_t out_depth,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  const int out_storage = in_buffers ? 0 /* vec4_buffer */ : 1 /* texture3d */;
+  const int64_t tile_m = rows_each;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 1) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_TILED_1_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 1) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_TILED_1_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 1) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_TILED_1_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 1) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_TILED_1_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 2) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_TILED_2_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 2) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_TILED_2_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 2) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_TILED_2_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 2) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_TILED_2_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 0 /* vec4_buffer */ && tile_m == 4) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_TILED_4_BUFFER_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 0 /* vec4_buffer */ && tile_m == 4) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_TILED_4_BUFFER_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && out_storage == 1 /* texture3d */ && tile_m == 4) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_TILED_4_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && out_storage == 1 /* texture3d */ && tile_m == 4) {
+    r->shader = SHADERLOOM_SHADER_MATMUL_TILED_4_HALF;
+  }
+  r->spec_count = 3;
+  loom_spec(r, 3, p->has_bias ? 1u : 0u);
+  loom_spec(r, 4, p->has_activation ? 1u : 0u);
+  loom_spec(r, 5, (uint32_t)(p->activation_op));
+  loom_spec(r, 6, p->has_residual ? 1u : 0u);
+  loom_spec(r, 7, p->has_scale ? 1u : 0u);
+  loom_spec(r, 8, (uint32_t)(p->residual_op));
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  loom_operand(r, 2, SHADERLOOM_SLOT_MAT2);
+  loom_operand(r, 3, SHADERLOOM_SLOT_BIAS);
+  loom_operand(r, 4, p->has_residual ? SHADERLOOM_SLOT_RESIDUAL : SHADERLOOM_SLOT_IN);
+  loom_operand(r, 5, p->has_scale ? SHADERLOOM_SLOT_SCALE : SHADERLOOM_SLOT_BIAS);
+  r->push_constant_size = 12;
+  loom_store(r->push_constants + 0, loom_float32(p->activation_a));
+  loom_store(r->push_constants + 4, loom_float32(p->activation_b));
+  loom_store(r->push_constants + 8, loom_float32(p->residual_alpha));
+  {
+    uint8_t *const bytes = loom_uniform(r, 6, 16);
+    loom_store(bytes + 0, loom_int32(ctx, p->m));
+    loom_store(bytes + 4, loom_int32(ctx, p->n));
+    loom_store(bytes + 8, loom_int32(ctx, p->k));
+    loom_store(bytes + 12, loom_int32(ctx, p->batch));
+  }
+  r->global_size[0] = loom_uint32(ctx, n4);
+  r->global_size[1] = loom_uint32(ctx, loom_ceil_div(ctx, p->m, rows_each));
+  r->global_size[2] = loom_uint32(ctx, p->batch);
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  {
+    local_square(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("matmul", r, d, 1, 2, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_width);
+  r->out_extent[1] = loom_uint32(ctx, out_height);
+  r->out_extent[2] = loom_uint32(ctx, out_depth);
+  return ctx->error ? loom_refuse(error, "matmul: an integer overflowed or was divided by zero") : 1;
+}
+
+void shaderloom_default_matmul(shaderloom_matmul_problem *problem) {
+  memset(problem, 0, sizeof(*problem));
+  problem->batch = 1;
+  problem->dtype = SHADERLOOM_DATA_TYPE_FLOAT;
+  problem->has_bias = false;
+  problem->has_residual = false;
+  problem->has_scale = false;
+  problem->residual_op = SHADERLOOM_RESIDUAL_OP_ADD;
+  problem->residual_alpha = 1.0;
+  problem->has_activation = false;
+  problem->activation_op = SHADERLOOM_ACTIVATION_OP_CLAMP;
+  problem->activation_a = 0.0;
+  problem->activation_b = 0.0;
+  problem->storage = SHADERLOOM_MATRIX_FORM_AUTO;
+  problem->coopmat_tile = SHADERLOOM_COOPMAT_TILE_AUTO;
+  problem->route = SHADERLOOM_MATMUL_ROUTE_AUTO;
+}
+
+uint32_t shaderloom_pick_matmul(const shaderloom_matmul_problem *p, const shaderloom_device *d,
+                  shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  shaderloom_dispatch scratch;
+  if (d->device_class != SHADERLOOM_DEVICE_CLASS_OTHER && d->device_class != SHADERLOOM_DEVICE_CLASS_ADRENO && d->device_class != SHADERLOOM_DEVICE_CLASS_MALI && d->device_class != SHADERLOOM_DEVICE_CLASS_NVIDIA && d->device_class != SHADERLOOM_DEVICE_CLASS_AMD && d->device_class != SHADERLOOM_DEVICE_CLASS_INTEL && d->device_class != SHADERLOOM_DEVICE_CLASS_SOFTWARE) {
+    return loom_refuse(error, "matmul: device_class has no such value");
+  }
+  if (p->dtype != SHADERLOOM_DATA_TYPE_FLOAT && p->dtype != SHADERLOOM_DATA_TYPE_HALF) {
+    return loom_refuse(error, "matmul: dtype has no such value");
+  }
+  if (p->residual_op != SHADERLOOM_RESIDUAL_OP_ADD && p->residual_op != SHADERLOOM_RESIDUAL_OP_SUB && p->residual_op != SHADERLOOM_RESIDUAL_OP_MUL) {
+    return loom_refuse(error, "matmul: residual_op has no such value");
+  }
+  if (p->activation_op != SHADERLOOM_ACTIVATION_OP_CLAMP && p->activation_op != SHADERLOOM_ACTIVATION_OP_RELU && p->activation_op != SHADERLOOM_ACTIVATION_OP_LEAKY_RELU) {
+    return loom_refuse(error, "matmul: activation_op has no such value");
+  }
+  if (p->storage != SHADERLOOM_MATRIX_FORM_AUTO && p->storage != SHADERLOOM_MATRIX_FORM_TEXTURE3D && p->storage != SHADERLOOM_MATRIX_FORM_VEC4_BUFFER) {
+    return loom_refuse(error, "matmul: storage has no such value");
+  }
+  if (p->coopmat_tile != SHADERLOOM_COOPMAT_TILE_AUTO && p->coopmat_tile != SHADERLOOM_COOPMAT_TILE_LARGE && p->coopmat_tile != SHADERLOOM_COOPMAT_TILE_SMALL) {
+    return loom_refuse(error, "matmul: coopmat_tile has no such value");
+  }
+  if (p->route != SHADERLOOM_MATMUL_ROUTE_AUTO && p->route != SHADERLOOM_MATMUL_ROUTE_COOPMAT && p->route != SHADERLOOM_MATMUL_ROUTE_TILED && p->route != SHADERLOOM_MATMUL_ROUTE_NAIVE) {
+    return loom_refuse(error, "matmul: route has no such value");
+  }
+  {
+    const bool holds = loom_min(loom_min(loom_min(p->m, p->n), p->k), p->batch) >= 1;
+    if (ctx->error) {
+      return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "a matrix is empty: batch %" PRId64 ", m %" PRId64 ", n %" PRId64 ", k %" PRId64 "", (int64_t)p->batch, (int64_t)p->m, (int64_t)p->n, (int64_t)p->k);
+      return 0;
+    }
+  }
+  {
+    const bool holds = p->has_residual || !p->has_scale;
+    if (ctx->error) {
+      return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      return loom_refuse(error, "a scale needs a residual");
+    }
+  }
+  const int64_t n4 = loom_ceil_div(ctx, p->n, 4);
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  const int64_t k4 = loom_ceil_div(ctx, p->k, 4);
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  const int64_t texel_bytes = p->dtype == SHADERLOOM_DATA_TYPE_HALF ? 8 : 16;
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  const bool in_buffers = p->storage == SHADERLOOM_MATRIX_FORM_VEC4_BUFFER || (p->storage == SHADERLOOM_MATRIX_FORM_AUTO && (loom_max(loom_max(loom_max(loom_max(k4, n4), p->m), p->k), p->batch) > d->max_texture_3d || d->device_class == SHADERLOOM_DEVICE_CLASS_NVIDIA || d->device_class == SHADERLOOM_DEVICE_CLASS_AMD || d->device_class == SHADERLOOM_DEVICE_CLASS_INTEL || d->device_class == SHADERLOOM_DEVICE_CLASS_SOFTWARE));
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  const int64_t rows_each = loom_mul(ctx, loom_mul(ctx, n4, loom_ceil_div(ctx, p->m, 4)), p->batch) >= 4096 ? 4 : loom_mul(ctx, loom_mul(ctx, n4, loom_ceil_div(ctx, p->m, 2)), p->batch) >= 4096 ? 2 : 1;
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  const bool coopmat_possible = (d->coopmat_16x16x16 || d->coopmat_16x8x16) && 0 < d->min_subgroup && d->min_subgroup <= 32 && 32 <= d->max_subgroup && d->max_shared_memory >= 18944 && loom_min(d->max_invocations, d->max_local_x) >= 128;
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  const bool large_tiles = p->coopmat_tile == SHADERLOOM_COOPMAT_TILE_LARGE || (p->coopmat_tile == SHADERLOOM_COOPMAT_TILE_AUTO && loom_mul(ctx, loom_mul(ctx, loom_ceil_div(ctx, p->m, 128), loom_ceil_div(ctx, p->n, 128)), p->batch) >= 128);
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  const int64_t out_width = in_buffers ? loom_mul(ctx, loom_mul(ctx, n4, p->m), p->batch) : n4;
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  const int64_t out_height = in_buffers ? 1 : p->m;
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  const int64_t out_depth = in_buffers ? 1 : p->batch;
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  const int64_t largest_buffer = loom_mul(ctx, loom_mul(ctx, texel_bytes, p->batch), loom_max(loom_max(loom_mul(ctx, p->m, k4), loom_mul(ctx, p->k, n4)), loom_mul(ctx, p->m, n4)));
+  if (ctx->error) {
+    return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+  }
+  {
+    const bool holds = n4 <= d->max_texture_2d;
+    if (ctx->error) {
+      return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "a bias of %" PRId64 " elements exceeds the device limit of %" PRId64 " texels", (int64_t)p->n, (int64_t)d->max_texture_2d);
+      return 0;
+    }
+  }
+  {
+    const bool holds = in_buffers || loom_max(loom_max(loom_max(loom_max(k4, n4), p->m), p->k), p->batch) <= d->max_texture_3d;
+    if (ctx->error) {
+      return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "a side of the matrices exceeds the device limit of %" PRId64 " texels: batch %" PRId64 ", m %" PRId64 ", n %" PRId64 ", k %" PRId64 "", (int64_t)d->max_texture_3d, (int64_t)p->batch, (int64_t)p->m, (int64_t)p->n, (int64_t)p->k);
+      return 0;
+    }
+  }
+  {
+    const bool holds = !in_buffers || largest_buffer <= d->max_storage_buffer;
+    if (ctx->error) {
+      return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "a matrix of %" PRId64 " bytes exceeds the device limit %" PRId64 "", (int64_t)largest_buffer, (int64_t)d->max_storage_buffer);
+      return 0;
+    }
+  }
+  if (p->route == SHADERLOOM_MATMUL_ROUTE_AUTO || p->route == SHADERLOOM_MATMUL_ROUTE_COOPMAT) {
+    const bool legal = coopmat_possible && p->dtype == SHADERLOOM_DATA_TYPE_HALF && in_buffers;
+    if (ctx->error) {
+      return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_MATMUL_ROUTE_COOPMAT || (true);
+      if (ctx->error) {
+        return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "matmul: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_matmul_coopmat(p, d, large_tiles, out_width, out_height, out_depth, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_MATMUL_ROUTE_COOPMAT) {
+      return loom_refuse(error, "matmul: route coopmat is not possible: it needs coopmat_possible and dtype == 'half' and in_buffers");
+    }
+  }
+  if (p->route == SHADERLOOM_MATMUL_ROUTE_AUTO || p->route == SHADERLOOM_MATMUL_ROUTE_TILED) {
+    const bool legal = true;
+    if (ctx->error) {
+      return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_MATMUL_ROUTE_TILED || (true);
+      if (ctx->error) {
+        return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "matmul: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_matmul_tiled(p, d, n4, in_buffers, rows_each, out_width, out_height, out_depth, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_MATMUL_ROUTE_TILED) {
+      return loom_refuse(error, "matmul: route tiled is not possible: it needs True");
+    }
+  }
+  if (p->route == SHADERLOOM_MATMUL_ROUTE_AUTO || p->route == SHADERLOOM_MATMUL_ROUTE_NAIVE) {
+    const bool legal = true;
+    if (ctx->error) {
+      return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_MATMUL_ROUTE_NAIVE || (false);
+      if (ctx->error) {
+        return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "matmul: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "matmul: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_matmul_naive(p, d, n4, in_buffers, out_width, out_height, out_depth, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_MATMUL_ROUTE_NAIVE) {
+      return loom_refuse(error, "matmul: route naive is not possible: it needs True");
+    }
+  }
+  return loom_refuse(error, "matmul: no route takes this problem");
+}
+
 static uint32_t pick_nchw_to_texture3d(
     const shaderloom_nchw_to_texture3d_problem *p, const shaderloom_device *d,
     shaderloom_dispatch *r, shaderloom_error *error) {
@@ -2541,6 +3845,140 @@ uint32_t shaderloom_pick_nchw_to_texture3d(const shaderloom_nchw_to_texture3d_pr
     }
   }
   return loom_refuse(error, "nchw_to_texture3d: no route takes this problem");
+}
+
+static uint32_t pick_relayout(
+    const shaderloom_relayout_problem *p, const shaderloom_device *d, int64_t out_width, int64_t out_depth,
+    shaderloom_dispatch *r, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  (void)p;
+  memset(r, 0, sizeof(*r));
+  if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && p->packing == SHADERLOOM_PACKING_CHANNELS) {
+    r->shader = SHADERLOOM_SHADER_RELAYOUT_TO_CHANNELS_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && p->packing == SHADERLOOM_PACKING_CHANNELS) {
+    r->shader = SHADERLOOM_SHADER_RELAYOUT_TO_CHANNELS_HALF;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_FLOAT && p->packing == SHADERLOOM_PACKING_WIDTH) {
+    r->shader = SHADERLOOM_SHADER_RELAYOUT_TO_WIDTH_FLOAT;
+  } else if (p->dtype == SHADERLOOM_DATA_TYPE_HALF && p->packing == SHADERLOOM_PACKING_WIDTH) {
+    r->shader = SHADERLOOM_SHADER_RELAYOUT_TO_WIDTH_HALF;
+  }
+  r->spec_count = 3;
+  loom_operand(r, 0, SHADERLOOM_SLOT_OUT);
+  loom_operand(r, 1, SHADERLOOM_SLOT_IN);
+  r->push_constant_size = 16;
+  loom_store(r->push_constants + 0, loom_int32(ctx, p->tensor_w));
+  loom_store(r->push_constants + 4, loom_int32(ctx, p->tensor_h));
+  loom_store(r->push_constants + 8, loom_int32(ctx, p->tensor_c));
+  loom_store(r->push_constants + 12, loom_int32(ctx, p->tensor_n));
+  r->global_size[0] = loom_uint32(ctx, out_width);
+  r->global_size[1] = loom_uint32(ctx, p->tensor_h);
+  r->global_size[2] = loom_uint32(ctx, out_depth);
+  if (ctx->error) {
+    return loom_refuse(error, "relayout: an integer overflowed or was divided by zero");
+  }
+  {
+    local_general(ctx, d, r->global_size[0], r->global_size[1], r->global_size[2], r->local_size);
+  }
+  if (ctx->error) {
+    return loom_refuse(error, "relayout: an integer overflowed or was divided by zero");
+  }
+  loom_local_spec(r);
+  if (!loom_grid("relayout", r, d, 0, 0, error)) {
+    return 0;
+  }
+  r->out_extent[0] = loom_uint32(ctx, out_width);
+  r->out_extent[1] = loom_uint32(ctx, p->tensor_h);
+  r->out_extent[2] = loom_uint32(ctx, out_depth);
+  return ctx->error ? loom_refuse(error, "relayout: an integer overflowed or was divided by zero") : 1;
+}
+
+void shaderloom_default_relayout(shaderloom_relayout_problem *problem) {
+  memset(problem, 0, sizeof(*problem));
+  problem->dtype = SHADERLOOM_DATA_TYPE_FLOAT;
+  problem->route = SHADERLOOM_RELAYOUT_ROUTE_AUTO;
+}
+
+uint32_t shaderloom_pick_relayout(const shaderloom_relayout_problem *p, const shaderloom_device *d,
+                  shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error) {
+  loom_ctx context = {0};
+  loom_ctx *const ctx = &context;
+  shaderloom_dispatch scratch;
+  if (d->device_class != SHADERLOOM_DEVICE_CLASS_OTHER && d->device_class != SHADERLOOM_DEVICE_CLASS_ADRENO && d->device_class != SHADERLOOM_DEVICE_CLASS_MALI && d->device_class != SHADERLOOM_DEVICE_CLASS_NVIDIA && d->device_class != SHADERLOOM_DEVICE_CLASS_AMD && d->device_class != SHADERLOOM_DEVICE_CLASS_INTEL && d->device_class != SHADERLOOM_DEVICE_CLASS_SOFTWARE) {
+    return loom_refuse(error, "relayout: device_class has no such value");
+  }
+  if (p->packing != SHADERLOOM_PACKING_CHANNELS && p->packing != SHADERLOOM_PACKING_WIDTH) {
+    return loom_refuse(error, "relayout: packing has no such value");
+  }
+  if (p->dtype != SHADERLOOM_DATA_TYPE_FLOAT && p->dtype != SHADERLOOM_DATA_TYPE_HALF) {
+    return loom_refuse(error, "relayout: dtype has no such value");
+  }
+  if (p->route != SHADERLOOM_RELAYOUT_ROUTE_AUTO && p->route != SHADERLOOM_RELAYOUT_ROUTE_TEXTURE3D) {
+    return loom_refuse(error, "relayout: route has no such value");
+  }
+  {
+    const bool holds = loom_min(loom_min(loom_min(p->tensor_n, p->tensor_c), p->tensor_h), p->tensor_w) >= 1;
+    if (ctx->error) {
+      return loom_refuse(error, "relayout: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "the tensor is empty: %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 "", (int64_t)p->tensor_n, (int64_t)p->tensor_c, (int64_t)p->tensor_h, (int64_t)p->tensor_w);
+      return 0;
+    }
+  }
+  {
+    const bool holds = loom_max(loom_max(p->tensor_w, p->tensor_h), loom_mul(ctx, p->tensor_c, p->tensor_n)) <= d->max_texture_3d;
+    if (ctx->error) {
+      return loom_refuse(error, "relayout: an integer overflowed or was divided by zero");
+    }
+    if (!holds) {
+      snprintf(error->message, sizeof(error->message), "the tensor exceeds the device limit %" PRId64 ": %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 "", (int64_t)d->max_texture_3d, (int64_t)p->tensor_n, (int64_t)p->tensor_c, (int64_t)p->tensor_h, (int64_t)p->tensor_w);
+      return 0;
+    }
+  }
+  const int64_t out_width = p->packing == SHADERLOOM_PACKING_WIDTH ? loom_ceil_div(ctx, p->tensor_w, 4) : p->tensor_w;
+  if (ctx->error) {
+    return loom_refuse(error, "relayout: an integer overflowed or was divided by zero");
+  }
+  const int64_t out_depth = loom_mul(ctx, p->packing == SHADERLOOM_PACKING_WIDTH ? p->tensor_c : loom_ceil_div(ctx, p->tensor_c, 4), p->tensor_n);
+  if (ctx->error) {
+    return loom_refuse(error, "relayout: an integer overflowed or was divided by zero");
+  }
+  if (p->route == SHADERLOOM_RELAYOUT_ROUTE_AUTO || p->route == SHADERLOOM_RELAYOUT_ROUTE_TEXTURE3D) {
+    const bool legal = true;
+    if (ctx->error) {
+      return loom_refuse(error, "relayout: an integer overflowed or was divided by zero");
+    }
+    if (legal) {
+      const bool taken = p->route == SHADERLOOM_RELAYOUT_ROUTE_TEXTURE3D || (true);
+      if (ctx->error) {
+        return loom_refuse(error, "relayout: an integer overflowed or was divided by zero");
+      }
+      if (taken) {
+        const int64_t count = 1;
+        int64_t repetition;
+        uint32_t n = 0;
+        if (ctx->error) {
+          return loom_refuse(error, "relayout: an integer overflowed or was divided by zero");
+        }
+        if (count < 1 || count > 4096) {
+          snprintf(error->message, sizeof(error->message),
+                   "relayout: %" PRId64 " repetitions are not between 1 and 4096", count);
+          return 0;
+        }
+        for (repetition = 0; repetition < count; ++repetition) {
+          if (!pick_relayout(p, d, out_width, out_depth, n < capacity ? &records[n] : &scratch, error)) {
+            return 0;
+          }
+          ++n;
+        }
+        return n;
+      }
+    } else if (p->route == SHADERLOOM_RELAYOUT_ROUTE_TEXTURE3D) {
+      return loom_refuse(error, "relayout: route texture3d is not possible: it needs True");
+    }
+  }
+  return loom_refuse(error, "relayout: no route takes this problem");
 }
 
 static uint32_t pick_texture3d_to_nchw(
@@ -2673,6 +4111,13 @@ void shaderloom_default_device(shaderloom_device *device) {
   device->max_grid_z = 65535;
   device->max_texture_2d = 4096;
   device->max_texture_3d = 256;
+  device->max_storage_buffer = 134217728;
+  device->max_shared_memory = 16384;
+  device->subgroup_arithmetic = false;
+  device->min_subgroup = 0;
+  device->max_subgroup = 0;
+  device->coopmat_16x16x16 = false;
+  device->coopmat_16x8x16 = false;
 }
 
 LOOM_HELPER bool loom_same_spec(const shaderloom_dispatch *a, const shaderloom_dispatch *b,
@@ -2742,14 +4187,17 @@ const char *shaderloom_slot_name(shaderloom_slot slot) {
   static const char *const names[] = {
     "bias",
     "in",
+    "mat2",
     "other",
     "out",
     "residual",
     "scale",
     "scratch",
-    "weight"
+    "weight",
+    "weight_scales",
+    "zero_points"
   };
   return (unsigned)slot < sizeof(names) / sizeof(names[0]) ? names[slot] : NULL;
 }
 
-const char *shaderloom_dispatch_layout_hash(void) { return "618b5f9f0cfffcef"; }
+const char *shaderloom_dispatch_layout_hash(void) { return "db4f8e37a0c06e12"; }

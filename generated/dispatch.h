@@ -13,7 +13,7 @@ extern "C" {
 
 /* The greatest numbers that any dispatch needs. */
 #define SHADERLOOM_MAX_SPEC_VALUES 14
-#define SHADERLOOM_MAX_OPERANDS 6
+#define SHADERLOOM_MAX_OPERANDS 8
 #define SHADERLOOM_MAX_UNIFORMS 5
 #define SHADERLOOM_MAX_UNIFORM_SIZE 32
 #define SHADERLOOM_MAX_PUSH_CONSTANT_SIZE 92
@@ -22,12 +22,15 @@ extern "C" {
 typedef enum shaderloom_slot {
   SHADERLOOM_SLOT_BIAS,
   SHADERLOOM_SLOT_IN,
+  SHADERLOOM_SLOT_MAT2,
   SHADERLOOM_SLOT_OTHER,
   SHADERLOOM_SLOT_OUT,
   SHADERLOOM_SLOT_RESIDUAL,
   SHADERLOOM_SLOT_SCALE,
   SHADERLOOM_SLOT_SCRATCH,
   SHADERLOOM_SLOT_WEIGHT,
+  SHADERLOOM_SLOT_WEIGHT_SCALES,
+  SHADERLOOM_SLOT_ZERO_POINTS,
   SHADERLOOM_SLOT_COUNT
 } shaderloom_slot;
 
@@ -80,6 +83,13 @@ typedef struct shaderloom_device {
   int64_t max_grid_z;
   int64_t max_texture_2d;
   int64_t max_texture_3d;
+  int64_t max_storage_buffer;
+  int64_t max_shared_memory;
+  bool subgroup_arithmetic;
+  int64_t min_subgroup;
+  int64_t max_subgroup;
+  bool coopmat_16x16x16;
+  bool coopmat_16x8x16;
 } shaderloom_device;
 
 typedef enum shaderloom_binary_route {
@@ -219,6 +229,38 @@ typedef struct shaderloom_conv_transpose2d_prepack_weights_problem {
   shaderloom_conv_transpose2d_prepack_weights_route route;
 } shaderloom_conv_transpose2d_prepack_weights_problem;
 
+typedef enum shaderloom_linear_route {
+  SHADERLOOM_LINEAR_ROUTE_AUTO,
+  SHADERLOOM_LINEAR_ROUTE_Q8CSW,
+  SHADERLOOM_LINEAR_ROUTE_Q4GSW,
+  SHADERLOOM_LINEAR_ROUTE_GEMV,
+  SHADERLOOM_LINEAR_ROUTE_COOPMAT,
+  SHADERLOOM_LINEAR_ROUTE_TILED
+} shaderloom_linear_route;
+
+typedef struct shaderloom_linear_problem {
+  int64_t m;
+  int64_t n;
+  int64_t k;
+  int64_t batch;
+  shaderloom_data_type dtype;
+  bool has_bias;
+  bool has_residual;
+  bool has_scale;
+  shaderloom_residual_op residual_op;
+  double residual_alpha;
+  bool has_activation;
+  shaderloom_activation_op activation_op;
+  double activation_a;
+  double activation_b;
+  shaderloom_weight_type weight_type;
+  int64_t group_size;
+  shaderloom_matrix_form storage;
+  shaderloom_weight_form weight_form;
+  shaderloom_coopmat_tile coopmat_tile;
+  shaderloom_linear_route route;
+} shaderloom_linear_problem;
+
 typedef enum shaderloom_linear_prepack_weights_route {
   SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_AUTO,
   SHADERLOOM_LINEAR_PREPACK_WEIGHTS_ROUTE_PREPACK
@@ -234,6 +276,33 @@ typedef struct shaderloom_linear_prepack_weights_problem {
   shaderloom_linear_prepack_weights_route route;
 } shaderloom_linear_prepack_weights_problem;
 
+typedef enum shaderloom_matmul_route {
+  SHADERLOOM_MATMUL_ROUTE_AUTO,
+  SHADERLOOM_MATMUL_ROUTE_COOPMAT,
+  SHADERLOOM_MATMUL_ROUTE_TILED,
+  SHADERLOOM_MATMUL_ROUTE_NAIVE
+} shaderloom_matmul_route;
+
+typedef struct shaderloom_matmul_problem {
+  int64_t m;
+  int64_t n;
+  int64_t k;
+  int64_t batch;
+  shaderloom_data_type dtype;
+  bool has_bias;
+  bool has_residual;
+  bool has_scale;
+  shaderloom_residual_op residual_op;
+  double residual_alpha;
+  bool has_activation;
+  shaderloom_activation_op activation_op;
+  double activation_a;
+  double activation_b;
+  shaderloom_matrix_form storage;
+  shaderloom_coopmat_tile coopmat_tile;
+  shaderloom_matmul_route route;
+} shaderloom_matmul_problem;
+
 typedef enum shaderloom_nchw_to_texture3d_route {
   SHADERLOOM_NCHW_TO_TEXTURE3D_ROUTE_AUTO,
   SHADERLOOM_NCHW_TO_TEXTURE3D_ROUTE_TEXTURE3D
@@ -247,6 +316,21 @@ typedef struct shaderloom_nchw_to_texture3d_problem {
   shaderloom_data_type dtype;
   shaderloom_nchw_to_texture3d_route route;
 } shaderloom_nchw_to_texture3d_problem;
+
+typedef enum shaderloom_relayout_route {
+  SHADERLOOM_RELAYOUT_ROUTE_AUTO,
+  SHADERLOOM_RELAYOUT_ROUTE_TEXTURE3D
+} shaderloom_relayout_route;
+
+typedef struct shaderloom_relayout_problem {
+  int64_t tensor_n;
+  int64_t tensor_c;
+  int64_t tensor_h;
+  int64_t tensor_w;
+  shaderloom_packing packing;
+  shaderloom_data_type dtype;
+  shaderloom_relayout_route route;
+} shaderloom_relayout_problem;
 
 typedef enum shaderloom_texture3d_to_nchw_route {
   SHADERLOOM_TEXTURE3D_TO_NCHW_ROUTE_AUTO,
@@ -273,8 +357,11 @@ void shaderloom_default_conv2d(shaderloom_conv2d_problem *problem);
 void shaderloom_default_conv2d_dw_prepack_weights(shaderloom_conv2d_dw_prepack_weights_problem *problem);
 void shaderloom_default_conv2d_prepack_weights(shaderloom_conv2d_prepack_weights_problem *problem);
 void shaderloom_default_conv_transpose2d_prepack_weights(shaderloom_conv_transpose2d_prepack_weights_problem *problem);
+void shaderloom_default_linear(shaderloom_linear_problem *problem);
 void shaderloom_default_linear_prepack_weights(shaderloom_linear_prepack_weights_problem *problem);
+void shaderloom_default_matmul(shaderloom_matmul_problem *problem);
 void shaderloom_default_nchw_to_texture3d(shaderloom_nchw_to_texture3d_problem *problem);
+void shaderloom_default_relayout(shaderloom_relayout_problem *problem);
 void shaderloom_default_texture3d_to_nchw(shaderloom_texture3d_to_nchw_problem *problem);
 
 /*
@@ -295,9 +382,15 @@ uint32_t shaderloom_pick_conv2d_prepack_weights(const shaderloom_conv2d_prepack_
                   shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error);
 uint32_t shaderloom_pick_conv_transpose2d_prepack_weights(const shaderloom_conv_transpose2d_prepack_weights_problem *problem, const shaderloom_device *device,
                   shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error);
+uint32_t shaderloom_pick_linear(const shaderloom_linear_problem *problem, const shaderloom_device *device,
+                  shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error);
 uint32_t shaderloom_pick_linear_prepack_weights(const shaderloom_linear_prepack_weights_problem *problem, const shaderloom_device *device,
                   shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error);
+uint32_t shaderloom_pick_matmul(const shaderloom_matmul_problem *problem, const shaderloom_device *device,
+                  shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error);
 uint32_t shaderloom_pick_nchw_to_texture3d(const shaderloom_nchw_to_texture3d_problem *problem, const shaderloom_device *device,
+                  shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error);
+uint32_t shaderloom_pick_relayout(const shaderloom_relayout_problem *problem, const shaderloom_device *device,
                   shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error);
 uint32_t shaderloom_pick_texture3d_to_nchw(const shaderloom_texture3d_to_nchw_problem *problem, const shaderloom_device *device,
                   shaderloom_dispatch *records, uint32_t capacity, shaderloom_error *error);

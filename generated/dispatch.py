@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-LAYOUT_HASH = "618b5f9f0cfffcef"
+LAYOUT_HASH = "db4f8e37a0c06e12"
 
 ACTIVATION_OP = {
     "clamp": 0,
@@ -21,6 +21,12 @@ ACTIVATION_OP = {
 BINARY_OP = {
     "add": 0,
     "mul": 1,
+}
+
+COOPMAT_TILE = {
+    "auto": 0,
+    "large": 1,
+    "small": 2,
 }
 
 DATA_TYPE = {
@@ -44,9 +50,20 @@ DIRECT_TILE = {
     "two": 2,
 }
 
+MATRIX_FORM = {
+    "auto": 0,
+    "texture3d": 1,
+    "vec4_buffer": 2,
+}
+
 PACKED_FORM = {
     "texture2d": 0,
     "vec4_buffer": 1,
+}
+
+PACKING = {
+    "channels": 0,
+    "width": 1,
 }
 
 RESIDUAL_OP = {
@@ -59,6 +76,18 @@ SCRATCH_FORM = {
     "texture2d": 0,
     "texture3d": 1,
     "vec4_buffer": 2,
+}
+
+WEIGHT_FORM = {
+    "auto": 0,
+    "texture2d": 1,
+    "vec4_buffer": 2,
+}
+
+WEIGHT_TYPE = {
+    "plain": 0,
+    "q8csw": 1,
+    "q4gsw": 2,
 }
 
 
@@ -102,6 +131,13 @@ class Device:
     max_grid_z: int = 65535
     max_texture_2d: int = 4096
     max_texture_3d: int = 256
+    max_storage_buffer: int = 134217728
+    max_shared_memory: int = 16384
+    subgroup_arithmetic: bool = False
+    min_subgroup: int = 0
+    max_subgroup: int = 0
+    coopmat_16x16x16: bool = False
+    coopmat_16x8x16: bool = False
 
 
 def reencode_reasons(old: Dispatch, new: Dispatch) -> tuple[str, ...]:
@@ -235,6 +271,14 @@ def _local_general(d: Device, gx: int, gy: int, gz: int) -> tuple[int, int, int]
 
 def _local_im2col(d: Device, gx: int, gy: int, gz: int) -> tuple[int, int, int]:
     return _fit((16, 4, 1), d)
+
+
+def _local_row_of_128(d: Device, gx: int, gy: int, gz: int) -> tuple[int, int, int]:
+    return _fit((128, 1, 1), d)
+
+
+def _local_row_of_64(d: Device, gx: int, gy: int, gz: int) -> tuple[int, int, int]:
+    return _fit((64, 1, 1), d)
 
 
 def _local_square(d: Device, gx: int, gy: int, gz: int) -> tuple[int, int, int]:
@@ -1511,6 +1555,524 @@ def _conv_transpose2d_prepack_weights(p: ConvTranspose2dPrepackWeightsProblem, d
 
 
 @dataclass(frozen=True)
+class LinearProblem:
+    """The problem of ``pick_linear``; ``route`` is one of auto, q8csw, q4gsw, gemv, coopmat, tiled."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    dtype: str = "float"
+    has_bias: bool = False
+    has_residual: bool = False
+    has_scale: bool = False
+    residual_op: str = "add"
+    residual_alpha: float = 1.0
+    has_activation: bool = False
+    activation_op: str = "clamp"
+    activation_a: float = 0.0
+    activation_b: float = 0.0
+    weight_type: str = "plain"
+    group_size: int = 128
+    storage: str = "auto"
+    weight_form: str = "auto"
+    coopmat_tile: str = "auto"
+    route: str = "auto"
+
+
+def pick_linear(p: LinearProblem, d: Device) -> tuple[Dispatch, ...]:
+    """Return the dispatches of a linear, in order; raises DispatchError."""
+    try:
+        return _pick_linear(p, d)
+    except ArithmeticError:
+        raise DispatchError("linear: an integer overflowed or was divided by zero") from None
+
+
+def _pick_linear(p: LinearProblem, d: Device) -> tuple[Dispatch, ...]:
+    if d.device_class not in ("other", "adreno", "mali", "nvidia", "amd", "intel", "software",):
+        raise DispatchError("linear: device_class has no such value")
+    if p.dtype not in ("float", "half",):
+        raise DispatchError("linear: dtype has no such value")
+    if p.residual_op not in ("add", "sub", "mul",):
+        raise DispatchError("linear: residual_op has no such value")
+    if p.activation_op not in ("clamp", "relu", "leaky_relu",):
+        raise DispatchError("linear: activation_op has no such value")
+    if p.weight_type not in ("plain", "q8csw", "q4gsw",):
+        raise DispatchError("linear: weight_type has no such value")
+    if p.storage not in ("auto", "texture3d", "vec4_buffer",):
+        raise DispatchError("linear: storage has no such value")
+    if p.weight_form not in ("auto", "texture2d", "vec4_buffer",):
+        raise DispatchError("linear: weight_form has no such value")
+    if p.coopmat_tile not in ("auto", "large", "small",):
+        raise DispatchError("linear: coopmat_tile has no such value")
+    if p.route not in ("auto", "q8csw", "q4gsw", "gemv", "coopmat", "tiled",):
+        raise DispatchError("linear: route has no such value")
+    if not (min(p.m, p.n, p.k, p.batch) >= 1):
+        raise DispatchError(f"a matrix is empty: batch {p.batch}, m {p.m}, n {p.n}, k {p.k}")
+    if not (p.has_residual or not p.has_scale):
+        raise DispatchError("a scale needs a residual")
+    if not (p.weight_type != 'q4gsw' or p.group_size == 32 or p.group_size == 64 or p.group_size == 128):
+        raise DispatchError(f"group_size is {p.group_size}, not 32, 64 or 128")
+    n4 = _ceil_div(p.n, 4)
+    k4 = _ceil_div(p.k, 4)
+    texel_bytes = 8 if p.dtype == 'half' else 16
+    in_buffers = p.storage == 'vec4_buffer' or p.storage == 'auto' and (max(k4, n4, p.m, p.batch) > d.max_texture_3d or d.device_class == 'nvidia' or d.device_class == 'amd' or d.device_class == 'intel' or d.device_class == 'software')
+    rows_each = 4 if _int64(_int64(n4 * _ceil_div(p.m, 4)) * p.batch) >= 4096 else 2 if _int64(_int64(n4 * _ceil_div(p.m, 2)) * p.batch) >= 4096 else 1
+    coopmat_possible = (d.coopmat_16x16x16 or d.coopmat_16x8x16) and 0 < d.min_subgroup and d.min_subgroup <= 32 and 32 <= d.max_subgroup and d.max_shared_memory >= 18944 and min(d.max_invocations, d.max_local_x) >= 128
+    large_tiles = p.coopmat_tile == 'large' or p.coopmat_tile == 'auto' and _int64(_int64(_ceil_div(p.m, 128) * _ceil_div(p.n, 128)) * p.batch) >= 128
+    out_width = _int64(_int64(n4 * p.m) * p.batch) if in_buffers else n4
+    out_height = 1 if in_buffers else p.m
+    out_depth = 1 if in_buffers else p.batch
+    weight_w = _int64(4 * n4) if p.weight_type == 'plain' else n4
+    weight_h = _ceil_div(p.k, 8) if p.weight_type == 'q4gsw' else k4
+    weight_fits = max(weight_w, weight_h) <= d.max_texture_2d
+    weight_in_buffer = p.weight_form == 'vec4_buffer' or p.weight_form == 'auto' and (in_buffers or not weight_fits)
+    largest_buffer = max(_int64(_int64(_int64(texel_bytes * p.batch) * p.m) * max(k4, n4)) if in_buffers else 0, _int64(_int64(weight_w * weight_h) * (texel_bytes if p.weight_type == 'plain' else 16)) if weight_in_buffer else 0)
+    if not (n4 <= d.max_texture_2d):
+        raise DispatchError(f"a bias of {p.n} elements exceeds the device limit of {d.max_texture_2d} texels")
+    if not (in_buffers or max(k4, n4, p.m, p.batch) <= d.max_texture_3d):
+        raise DispatchError(f"a side of the matrices exceeds the device limit of {d.max_texture_3d} texels: batch {p.batch}, m {p.m}, n {p.n}, k {p.k}")
+    if not (weight_in_buffer or weight_fits):
+        raise DispatchError(f"a packed weight of {weight_w} x {weight_h} texels exceeds the device limit {d.max_texture_2d}")
+    if not (p.weight_type != 'q4gsw' or _ceil_div(p.k, p.group_size) <= d.max_texture_2d):
+        raise DispatchError(f"k {p.k} has too many groups for the device limit of {d.max_texture_2d} texels")
+    if not (largest_buffer <= d.max_storage_buffer):
+        raise DispatchError(f"a buffer of {largest_buffer} bytes exceeds the device limit {d.max_storage_buffer}")
+    if p.route in ("auto", "q8csw"):
+        if p.weight_type == 'q8csw':
+            if True:
+                return (_linear_q8csw(p, d, n4, in_buffers, rows_each, out_width, out_height, out_depth, weight_in_buffer),)
+        elif p.route == "q8csw":
+            raise DispatchError(
+                "linear: route q8csw is not possible: it needs weight_type == 'q8csw'"
+            )
+    if p.route in ("auto", "q4gsw"):
+        if p.weight_type == 'q4gsw':
+            if True:
+                return (_linear_q4gsw(p, d, n4, in_buffers, rows_each, out_width, out_height, out_depth, weight_in_buffer),)
+        elif p.route == "q4gsw":
+            raise DispatchError(
+                "linear: route q4gsw is not possible: it needs weight_type == 'q4gsw'"
+            )
+    if p.route in ("auto", "gemv"):
+        if p.weight_type == 'plain' and p.m == 1:
+            if True:
+                return (_linear_gemv(p, d, n4, in_buffers, out_width, out_height, out_depth, weight_in_buffer),)
+        elif p.route == "gemv":
+            raise DispatchError(
+                "linear: route gemv is not possible: it needs weight_type == 'plain' and m == 1"
+            )
+    if p.route in ("auto", "coopmat"):
+        if p.weight_type == 'plain' and coopmat_possible and p.dtype == 'half' and in_buffers and weight_in_buffer:
+            if True:
+                return (_linear_coopmat(p, d, large_tiles, out_width, out_height, out_depth),)
+        elif p.route == "coopmat":
+            raise DispatchError(
+                "linear: route coopmat is not possible: it needs weight_type == 'plain' and coopmat_possible and dtype == 'half' and in_buffers and weight_in_buffer"
+            )
+    if p.route in ("auto", "tiled"):
+        if p.weight_type == 'plain':
+            if True:
+                return (_linear_tiled(p, d, n4, in_buffers, rows_each, out_width, out_height, out_depth, weight_in_buffer),)
+        elif p.route == "tiled":
+            raise DispatchError(
+                "linear: route tiled is not possible: it needs weight_type == 'plain'"
+            )
+    raise DispatchError("linear: no route takes this problem")
+
+
+def _linear_coopmat(p: LinearProblem, d: Device, large_tiles: bool, out_width: int, out_height: int, out_depth: int) -> Dispatch:
+    shape = '16x16x16' if d.coopmat_16x16x16 else '16x8x16'
+    tile = '128x128' if large_tiles else '64x64'
+    shader = {
+        ("16x16x16", "128x128"): "linear_coopmat_16x16x16_128x128_half",
+        ("16x16x16", "64x64"): "linear_coopmat_16x16x16_64x64_half",
+        ("16x8x16", "128x128"): "linear_coopmat_16x8x16_128x128_half",
+        ("16x8x16", "64x64"): "linear_coopmat_16x8x16_64x64_half",
+    }[(shape, tile)]
+    side = 128 if tile == '128x128' else 64
+    constants = (
+        (3, int(p.has_bias)),
+        (4, int(p.has_activation)),
+        (5, ACTIVATION_OP[p.activation_op] % 2**32),
+        (6, int(p.has_residual)),
+        (7, int(p.has_scale)),
+        (8, RESIDUAL_OP[p.residual_op] % 2**32),
+    )
+    operands = (
+        (0, "out"),
+        (1, "in"),
+        (2, "weight"),
+        (3, "bias"),
+        (4, "residual" if p.has_residual else "in"),
+        (5, "scale" if p.has_scale else "bias"),
+    )
+    push_constants = struct.pack(
+        "<fff",
+        _float32(p.activation_a),
+        _float32(p.activation_b),
+        _float32(p.residual_alpha),
+    )
+    uniform_6 = struct.pack(
+        "<iiii",
+        _int32(p.m),
+        _int32(p.n),
+        _int32(p.k),
+        _int32(p.batch),
+    )
+    size = (
+        _uint32(_int64(128 * _ceil_div(p.n, side))),
+        _uint32(_ceil_div(p.m, side)),
+        _uint32(p.batch),
+    )
+    local = _local_row_of_128(d, *size)
+    grid = _grid("linear", size, local, d, None)
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local), *constants),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=((6, uniform_6),),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(out_width),
+            _uint32(out_height),
+            _uint32(out_depth),
+        ),
+    )
+
+
+def _linear_gemv(p: LinearProblem, d: Device, n4: int, in_buffers: bool, out_width: int, out_height: int, out_depth: int, weight_in_buffer: bool) -> Dispatch:
+    out_storage = 'vec4_buffer' if in_buffers else 'texture3d'
+    reduction = 'subgroup' if d.subgroup_arithmetic else 'shared'
+    weight_storage = 'vec4_buffer' if weight_in_buffer else 'texture2d'
+    shader = {
+        ("float", "vec4_buffer", "shared", "texture2d"): "linear_gemv_shared_buffer_float",
+        ("half", "vec4_buffer", "shared", "texture2d"): "linear_gemv_shared_buffer_half",
+        ("float", "vec4_buffer", "shared", "vec4_buffer"): "linear_gemv_shared_buffer_wbuf_float",
+        ("half", "vec4_buffer", "shared", "vec4_buffer"): "linear_gemv_shared_buffer_wbuf_half",
+        ("float", "texture3d", "shared", "texture2d"): "linear_gemv_shared_float",
+        ("half", "texture3d", "shared", "texture2d"): "linear_gemv_shared_half",
+        ("float", "texture3d", "shared", "vec4_buffer"): "linear_gemv_shared_wbuf_float",
+        ("half", "texture3d", "shared", "vec4_buffer"): "linear_gemv_shared_wbuf_half",
+        ("float", "vec4_buffer", "subgroup", "texture2d"): "linear_gemv_subgroup_buffer_float",
+        ("half", "vec4_buffer", "subgroup", "texture2d"): "linear_gemv_subgroup_buffer_half",
+        ("float", "vec4_buffer", "subgroup", "vec4_buffer"): "linear_gemv_subgroup_buffer_wbuf_float",
+        ("half", "vec4_buffer", "subgroup", "vec4_buffer"): "linear_gemv_subgroup_buffer_wbuf_half",
+        ("float", "texture3d", "subgroup", "texture2d"): "linear_gemv_subgroup_float",
+        ("half", "texture3d", "subgroup", "texture2d"): "linear_gemv_subgroup_half",
+        ("float", "texture3d", "subgroup", "vec4_buffer"): "linear_gemv_subgroup_wbuf_float",
+        ("half", "texture3d", "subgroup", "vec4_buffer"): "linear_gemv_subgroup_wbuf_half",
+    }[(p.dtype, out_storage, reduction, weight_storage)]
+    constants = (
+        (3, int(p.has_bias)),
+        (4, int(p.has_activation)),
+        (5, ACTIVATION_OP[p.activation_op] % 2**32),
+        (6, int(p.has_residual)),
+        (7, int(p.has_scale)),
+        (8, RESIDUAL_OP[p.residual_op] % 2**32),
+    )
+    operands = (
+        (0, "out"),
+        (1, "in"),
+        (2, "weight"),
+        (3, "bias"),
+        (4, "residual" if p.has_residual else "in"),
+        (5, "scale" if p.has_scale else "bias"),
+    )
+    push_constants = struct.pack(
+        "<fff",
+        _float32(p.activation_a),
+        _float32(p.activation_b),
+        _float32(p.residual_alpha),
+    )
+    uniform_6 = struct.pack(
+        "<iiii",
+        _int32(p.m),
+        _int32(p.n),
+        _int32(p.k),
+        _int32(p.batch),
+    )
+    size = (
+        _uint32(64),
+        _uint32(n4),
+        _uint32(p.batch),
+    )
+    local = _local_row_of_64(d, *size)
+    grid = _grid("linear", size, local, d, (1, 2))
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local), *constants),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=((6, uniform_6),),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(out_width),
+            _uint32(out_height),
+            _uint32(out_depth),
+        ),
+    )
+
+
+def _linear_q4gsw(p: LinearProblem, d: Device, n4: int, in_buffers: bool, rows_each: int, out_width: int, out_height: int, out_depth: int, weight_in_buffer: bool) -> Dispatch:
+    out_storage = 'vec4_buffer' if in_buffers else 'texture3d'
+    tile_m = rows_each
+    weight_storage = 'vec4_buffer' if weight_in_buffer else 'texture2d'
+    shader = {
+        ("float", "vec4_buffer", 1, "texture2d"): "linear_q4gsw_1_buffer_float",
+        ("half", "vec4_buffer", 1, "texture2d"): "linear_q4gsw_1_buffer_half",
+        ("float", "vec4_buffer", 1, "vec4_buffer"): "linear_q4gsw_1_buffer_wbuf_float",
+        ("half", "vec4_buffer", 1, "vec4_buffer"): "linear_q4gsw_1_buffer_wbuf_half",
+        ("float", "texture3d", 1, "texture2d"): "linear_q4gsw_1_float",
+        ("half", "texture3d", 1, "texture2d"): "linear_q4gsw_1_half",
+        ("float", "texture3d", 1, "vec4_buffer"): "linear_q4gsw_1_wbuf_float",
+        ("half", "texture3d", 1, "vec4_buffer"): "linear_q4gsw_1_wbuf_half",
+        ("float", "vec4_buffer", 2, "texture2d"): "linear_q4gsw_2_buffer_float",
+        ("half", "vec4_buffer", 2, "texture2d"): "linear_q4gsw_2_buffer_half",
+        ("float", "vec4_buffer", 2, "vec4_buffer"): "linear_q4gsw_2_buffer_wbuf_float",
+        ("half", "vec4_buffer", 2, "vec4_buffer"): "linear_q4gsw_2_buffer_wbuf_half",
+        ("float", "texture3d", 2, "texture2d"): "linear_q4gsw_2_float",
+        ("half", "texture3d", 2, "texture2d"): "linear_q4gsw_2_half",
+        ("float", "texture3d", 2, "vec4_buffer"): "linear_q4gsw_2_wbuf_float",
+        ("half", "texture3d", 2, "vec4_buffer"): "linear_q4gsw_2_wbuf_half",
+        ("float", "vec4_buffer", 4, "texture2d"): "linear_q4gsw_4_buffer_float",
+        ("half", "vec4_buffer", 4, "texture2d"): "linear_q4gsw_4_buffer_half",
+        ("float", "vec4_buffer", 4, "vec4_buffer"): "linear_q4gsw_4_buffer_wbuf_float",
+        ("half", "vec4_buffer", 4, "vec4_buffer"): "linear_q4gsw_4_buffer_wbuf_half",
+        ("float", "texture3d", 4, "texture2d"): "linear_q4gsw_4_float",
+        ("half", "texture3d", 4, "texture2d"): "linear_q4gsw_4_half",
+        ("float", "texture3d", 4, "vec4_buffer"): "linear_q4gsw_4_wbuf_float",
+        ("half", "texture3d", 4, "vec4_buffer"): "linear_q4gsw_4_wbuf_half",
+    }[(p.dtype, out_storage, tile_m, weight_storage)]
+    constants = (
+        (3, int(p.has_bias)),
+        (4, int(p.has_activation)),
+        (5, ACTIVATION_OP[p.activation_op] % 2**32),
+        (6, int(p.has_residual)),
+        (7, int(p.has_scale)),
+        (8, RESIDUAL_OP[p.residual_op] % 2**32),
+    )
+    operands = (
+        (0, "out"),
+        (1, "in"),
+        (2, "weight"),
+        (3, "bias"),
+        (4, "residual" if p.has_residual else "in"),
+        (5, "scale" if p.has_scale else "bias"),
+        (6, "weight_scales"),
+        (7, "zero_points"),
+    )
+    push_constants = struct.pack(
+        "<fff",
+        _float32(p.activation_a),
+        _float32(p.activation_b),
+        _float32(p.residual_alpha),
+    )
+    uniform_8 = struct.pack(
+        "<iiiii",
+        _int32(p.m),
+        _int32(p.n),
+        _int32(p.k),
+        _int32(p.batch),
+        _int32(p.group_size),
+    )
+    size = (
+        _uint32(n4),
+        _uint32(_ceil_div(p.m, rows_each)),
+        _uint32(p.batch),
+    )
+    local = _local_square(d, *size)
+    grid = _grid("linear", size, local, d, (1, 2))
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local), *constants),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=((8, uniform_8),),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(out_width),
+            _uint32(out_height),
+            _uint32(out_depth),
+        ),
+    )
+
+
+def _linear_q8csw(p: LinearProblem, d: Device, n4: int, in_buffers: bool, rows_each: int, out_width: int, out_height: int, out_depth: int, weight_in_buffer: bool) -> Dispatch:
+    out_storage = 'vec4_buffer' if in_buffers else 'texture3d'
+    tile_m = rows_each
+    weight_storage = 'vec4_buffer' if weight_in_buffer else 'texture2d'
+    shader = {
+        ("float", "vec4_buffer", 1, "texture2d"): "linear_q8csw_1_buffer_float",
+        ("half", "vec4_buffer", 1, "texture2d"): "linear_q8csw_1_buffer_half",
+        ("float", "vec4_buffer", 1, "vec4_buffer"): "linear_q8csw_1_buffer_wbuf_float",
+        ("half", "vec4_buffer", 1, "vec4_buffer"): "linear_q8csw_1_buffer_wbuf_half",
+        ("float", "texture3d", 1, "texture2d"): "linear_q8csw_1_float",
+        ("half", "texture3d", 1, "texture2d"): "linear_q8csw_1_half",
+        ("float", "texture3d", 1, "vec4_buffer"): "linear_q8csw_1_wbuf_float",
+        ("half", "texture3d", 1, "vec4_buffer"): "linear_q8csw_1_wbuf_half",
+        ("float", "vec4_buffer", 2, "texture2d"): "linear_q8csw_2_buffer_float",
+        ("half", "vec4_buffer", 2, "texture2d"): "linear_q8csw_2_buffer_half",
+        ("float", "vec4_buffer", 2, "vec4_buffer"): "linear_q8csw_2_buffer_wbuf_float",
+        ("half", "vec4_buffer", 2, "vec4_buffer"): "linear_q8csw_2_buffer_wbuf_half",
+        ("float", "texture3d", 2, "texture2d"): "linear_q8csw_2_float",
+        ("half", "texture3d", 2, "texture2d"): "linear_q8csw_2_half",
+        ("float", "texture3d", 2, "vec4_buffer"): "linear_q8csw_2_wbuf_float",
+        ("half", "texture3d", 2, "vec4_buffer"): "linear_q8csw_2_wbuf_half",
+        ("float", "vec4_buffer", 4, "texture2d"): "linear_q8csw_4_buffer_float",
+        ("half", "vec4_buffer", 4, "texture2d"): "linear_q8csw_4_buffer_half",
+        ("float", "vec4_buffer", 4, "vec4_buffer"): "linear_q8csw_4_buffer_wbuf_float",
+        ("half", "vec4_buffer", 4, "vec4_buffer"): "linear_q8csw_4_buffer_wbuf_half",
+        ("float", "texture3d", 4, "texture2d"): "linear_q8csw_4_float",
+        ("half", "texture3d", 4, "texture2d"): "linear_q8csw_4_half",
+        ("float", "texture3d", 4, "vec4_buffer"): "linear_q8csw_4_wbuf_float",
+        ("half", "texture3d", 4, "vec4_buffer"): "linear_q8csw_4_wbuf_half",
+    }[(p.dtype, out_storage, tile_m, weight_storage)]
+    constants = (
+        (3, int(p.has_bias)),
+        (4, int(p.has_activation)),
+        (5, ACTIVATION_OP[p.activation_op] % 2**32),
+        (6, int(p.has_residual)),
+        (7, int(p.has_scale)),
+        (8, RESIDUAL_OP[p.residual_op] % 2**32),
+    )
+    operands = (
+        (0, "out"),
+        (1, "in"),
+        (2, "weight"),
+        (3, "bias"),
+        (4, "residual" if p.has_residual else "in"),
+        (5, "scale" if p.has_scale else "bias"),
+        (6, "weight_scales"),
+    )
+    push_constants = struct.pack(
+        "<fff",
+        _float32(p.activation_a),
+        _float32(p.activation_b),
+        _float32(p.residual_alpha),
+    )
+    uniform_7 = struct.pack(
+        "<iiii",
+        _int32(p.m),
+        _int32(p.n),
+        _int32(p.k),
+        _int32(p.batch),
+    )
+    size = (
+        _uint32(n4),
+        _uint32(_ceil_div(p.m, rows_each)),
+        _uint32(p.batch),
+    )
+    local = _local_square(d, *size)
+    grid = _grid("linear", size, local, d, (1, 2))
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local), *constants),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=((7, uniform_7),),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(out_width),
+            _uint32(out_height),
+            _uint32(out_depth),
+        ),
+    )
+
+
+def _linear_tiled(p: LinearProblem, d: Device, n4: int, in_buffers: bool, rows_each: int, out_width: int, out_height: int, out_depth: int, weight_in_buffer: bool) -> Dispatch:
+    out_storage = 'vec4_buffer' if in_buffers else 'texture3d'
+    tile_m = rows_each
+    weight_storage = 'vec4_buffer' if weight_in_buffer else 'texture2d'
+    shader = {
+        ("float", "vec4_buffer", 1, "texture2d"): "linear_tiled_1_buffer_float",
+        ("half", "vec4_buffer", 1, "texture2d"): "linear_tiled_1_buffer_half",
+        ("float", "vec4_buffer", 1, "vec4_buffer"): "linear_tiled_1_buffer_wbuf_float",
+        ("half", "vec4_buffer", 1, "vec4_buffer"): "linear_tiled_1_buffer_wbuf_half",
+        ("float", "texture3d", 1, "texture2d"): "linear_tiled_1_float",
+        ("half", "texture3d", 1, "texture2d"): "linear_tiled_1_half",
+        ("float", "texture3d", 1, "vec4_buffer"): "linear_tiled_1_wbuf_float",
+        ("half", "texture3d", 1, "vec4_buffer"): "linear_tiled_1_wbuf_half",
+        ("float", "vec4_buffer", 2, "texture2d"): "linear_tiled_2_buffer_float",
+        ("half", "vec4_buffer", 2, "texture2d"): "linear_tiled_2_buffer_half",
+        ("float", "vec4_buffer", 2, "vec4_buffer"): "linear_tiled_2_buffer_wbuf_float",
+        ("half", "vec4_buffer", 2, "vec4_buffer"): "linear_tiled_2_buffer_wbuf_half",
+        ("float", "texture3d", 2, "texture2d"): "linear_tiled_2_float",
+        ("half", "texture3d", 2, "texture2d"): "linear_tiled_2_half",
+        ("float", "texture3d", 2, "vec4_buffer"): "linear_tiled_2_wbuf_float",
+        ("half", "texture3d", 2, "vec4_buffer"): "linear_tiled_2_wbuf_half",
+        ("float", "vec4_buffer", 4, "texture2d"): "linear_tiled_4_buffer_float",
+        ("half", "vec4_buffer", 4, "texture2d"): "linear_tiled_4_buffer_half",
+        ("float", "vec4_buffer", 4, "vec4_buffer"): "linear_tiled_4_buffer_wbuf_float",
+        ("half", "vec4_buffer", 4, "vec4_buffer"): "linear_tiled_4_buffer_wbuf_half",
+        ("float", "texture3d", 4, "texture2d"): "linear_tiled_4_float",
+        ("half", "texture3d", 4, "texture2d"): "linear_tiled_4_half",
+        ("float", "texture3d", 4, "vec4_buffer"): "linear_tiled_4_wbuf_float",
+        ("half", "texture3d", 4, "vec4_buffer"): "linear_tiled_4_wbuf_half",
+    }[(p.dtype, out_storage, tile_m, weight_storage)]
+    constants = (
+        (3, int(p.has_bias)),
+        (4, int(p.has_activation)),
+        (5, ACTIVATION_OP[p.activation_op] % 2**32),
+        (6, int(p.has_residual)),
+        (7, int(p.has_scale)),
+        (8, RESIDUAL_OP[p.residual_op] % 2**32),
+    )
+    operands = (
+        (0, "out"),
+        (1, "in"),
+        (2, "weight"),
+        (3, "bias"),
+        (4, "residual" if p.has_residual else "in"),
+        (5, "scale" if p.has_scale else "bias"),
+    )
+    push_constants = struct.pack(
+        "<fff",
+        _float32(p.activation_a),
+        _float32(p.activation_b),
+        _float32(p.residual_alpha),
+    )
+    uniform_6 = struct.pack(
+        "<iiii",
+        _int32(p.m),
+        _int32(p.n),
+        _int32(p.k),
+        _int32(p.batch),
+    )
+    size = (
+        _uint32(n4),
+        _uint32(_ceil_div(p.m, rows_each)),
+        _uint32(p.batch),
+    )
+    local = _local_square(d, *size)
+    grid = _grid("linear", size, local, d, (1, 2))
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local), *constants),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=((6, uniform_6),),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(out_width),
+            _uint32(out_height),
+            _uint32(out_depth),
+        ),
+    )
+
+
+@dataclass(frozen=True)
 class LinearPrepackWeightsProblem:
     """The problem of ``pick_linear_prepack_weights``; ``route`` is one of auto, prepack."""
 
@@ -1596,6 +2158,284 @@ def _linear_prepack_weights(p: LinearPrepackWeightsProblem, d: Device, packed_w:
 
 
 @dataclass(frozen=True)
+class MatmulProblem:
+    """The problem of ``pick_matmul``; ``route`` is one of auto, coopmat, tiled, naive."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    dtype: str = "float"
+    has_bias: bool = False
+    has_residual: bool = False
+    has_scale: bool = False
+    residual_op: str = "add"
+    residual_alpha: float = 1.0
+    has_activation: bool = False
+    activation_op: str = "clamp"
+    activation_a: float = 0.0
+    activation_b: float = 0.0
+    storage: str = "auto"
+    coopmat_tile: str = "auto"
+    route: str = "auto"
+
+
+def pick_matmul(p: MatmulProblem, d: Device) -> tuple[Dispatch, ...]:
+    """Return the dispatches of a matmul, in order; raises DispatchError."""
+    try:
+        return _pick_matmul(p, d)
+    except ArithmeticError:
+        raise DispatchError("matmul: an integer overflowed or was divided by zero") from None
+
+
+def _pick_matmul(p: MatmulProblem, d: Device) -> tuple[Dispatch, ...]:
+    if d.device_class not in ("other", "adreno", "mali", "nvidia", "amd", "intel", "software",):
+        raise DispatchError("matmul: device_class has no such value")
+    if p.dtype not in ("float", "half",):
+        raise DispatchError("matmul: dtype has no such value")
+    if p.residual_op not in ("add", "sub", "mul",):
+        raise DispatchError("matmul: residual_op has no such value")
+    if p.activation_op not in ("clamp", "relu", "leaky_relu",):
+        raise DispatchError("matmul: activation_op has no such value")
+    if p.storage not in ("auto", "texture3d", "vec4_buffer",):
+        raise DispatchError("matmul: storage has no such value")
+    if p.coopmat_tile not in ("auto", "large", "small",):
+        raise DispatchError("matmul: coopmat_tile has no such value")
+    if p.route not in ("auto", "coopmat", "tiled", "naive",):
+        raise DispatchError("matmul: route has no such value")
+    if not (min(p.m, p.n, p.k, p.batch) >= 1):
+        raise DispatchError(f"a matrix is empty: batch {p.batch}, m {p.m}, n {p.n}, k {p.k}")
+    if not (p.has_residual or not p.has_scale):
+        raise DispatchError("a scale needs a residual")
+    n4 = _ceil_div(p.n, 4)
+    k4 = _ceil_div(p.k, 4)
+    texel_bytes = 8 if p.dtype == 'half' else 16
+    in_buffers = p.storage == 'vec4_buffer' or p.storage == 'auto' and (max(k4, n4, p.m, p.k, p.batch) > d.max_texture_3d or d.device_class == 'nvidia' or d.device_class == 'amd' or d.device_class == 'intel' or d.device_class == 'software')
+    rows_each = 4 if _int64(_int64(n4 * _ceil_div(p.m, 4)) * p.batch) >= 4096 else 2 if _int64(_int64(n4 * _ceil_div(p.m, 2)) * p.batch) >= 4096 else 1
+    coopmat_possible = (d.coopmat_16x16x16 or d.coopmat_16x8x16) and 0 < d.min_subgroup and d.min_subgroup <= 32 and 32 <= d.max_subgroup and d.max_shared_memory >= 18944 and min(d.max_invocations, d.max_local_x) >= 128
+    large_tiles = p.coopmat_tile == 'large' or p.coopmat_tile == 'auto' and _int64(_int64(_ceil_div(p.m, 128) * _ceil_div(p.n, 128)) * p.batch) >= 128
+    out_width = _int64(_int64(n4 * p.m) * p.batch) if in_buffers else n4
+    out_height = 1 if in_buffers else p.m
+    out_depth = 1 if in_buffers else p.batch
+    largest_buffer = _int64(_int64(texel_bytes * p.batch) * max(_int64(p.m * k4), _int64(p.k * n4), _int64(p.m * n4)))
+    if not (n4 <= d.max_texture_2d):
+        raise DispatchError(f"a bias of {p.n} elements exceeds the device limit of {d.max_texture_2d} texels")
+    if not (in_buffers or max(k4, n4, p.m, p.k, p.batch) <= d.max_texture_3d):
+        raise DispatchError(f"a side of the matrices exceeds the device limit of {d.max_texture_3d} texels: batch {p.batch}, m {p.m}, n {p.n}, k {p.k}")
+    if not (not in_buffers or largest_buffer <= d.max_storage_buffer):
+        raise DispatchError(f"a matrix of {largest_buffer} bytes exceeds the device limit {d.max_storage_buffer}")
+    if p.route in ("auto", "coopmat"):
+        if coopmat_possible and p.dtype == 'half' and in_buffers:
+            if True:
+                return (_matmul_coopmat(p, d, large_tiles, out_width, out_height, out_depth),)
+        elif p.route == "coopmat":
+            raise DispatchError(
+                "matmul: route coopmat is not possible: it needs coopmat_possible and dtype == 'half' and in_buffers"
+            )
+    if p.route in ("auto", "tiled"):
+        if True:
+            return (_matmul_tiled(p, d, n4, in_buffers, rows_each, out_width, out_height, out_depth),)
+    if p.route in ("auto", "naive"):
+        if p.route == "naive" or False:
+            return (_matmul_naive(p, d, n4, in_buffers, out_width, out_height, out_depth),)
+    raise DispatchError("matmul: no route takes this problem")
+
+
+def _matmul_coopmat(p: MatmulProblem, d: Device, large_tiles: bool, out_width: int, out_height: int, out_depth: int) -> Dispatch:
+    shape = '16x16x16' if d.coopmat_16x16x16 else '16x8x16'
+    tile = '128x128' if large_tiles else '64x64'
+    shader = {
+        ("16x16x16", "128x128"): "matmul_coopmat_16x16x16_128x128_half",
+        ("16x16x16", "64x64"): "matmul_coopmat_16x16x16_64x64_half",
+        ("16x8x16", "128x128"): "matmul_coopmat_16x8x16_128x128_half",
+        ("16x8x16", "64x64"): "matmul_coopmat_16x8x16_64x64_half",
+    }[(shape, tile)]
+    side = 128 if tile == '128x128' else 64
+    constants = (
+        (3, int(p.has_bias)),
+        (4, int(p.has_activation)),
+        (5, ACTIVATION_OP[p.activation_op] % 2**32),
+        (6, int(p.has_residual)),
+        (7, int(p.has_scale)),
+        (8, RESIDUAL_OP[p.residual_op] % 2**32),
+    )
+    operands = (
+        (0, "out"),
+        (1, "in"),
+        (2, "mat2"),
+        (3, "bias"),
+        (4, "residual" if p.has_residual else "in"),
+        (5, "scale" if p.has_scale else "bias"),
+    )
+    push_constants = struct.pack(
+        "<fff",
+        _float32(p.activation_a),
+        _float32(p.activation_b),
+        _float32(p.residual_alpha),
+    )
+    uniform_6 = struct.pack(
+        "<iiii",
+        _int32(p.m),
+        _int32(p.n),
+        _int32(p.k),
+        _int32(p.batch),
+    )
+    size = (
+        _uint32(_int64(128 * _ceil_div(p.n, side))),
+        _uint32(_ceil_div(p.m, side)),
+        _uint32(p.batch),
+    )
+    local = _local_row_of_128(d, *size)
+    grid = _grid("matmul", size, local, d, None)
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local), *constants),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=((6, uniform_6),),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(out_width),
+            _uint32(out_height),
+            _uint32(out_depth),
+        ),
+    )
+
+
+def _matmul_naive(p: MatmulProblem, d: Device, n4: int, in_buffers: bool, out_width: int, out_height: int, out_depth: int) -> Dispatch:
+    out_storage = 'vec4_buffer' if in_buffers else 'texture3d'
+    shader = {
+        ("float", "vec4_buffer"): "matmul_naive_buffer_float",
+        ("half", "vec4_buffer"): "matmul_naive_buffer_half",
+        ("float", "texture3d"): "matmul_naive_float",
+        ("half", "texture3d"): "matmul_naive_half",
+    }[(p.dtype, out_storage)]
+    constants = (
+        (3, int(p.has_bias)),
+        (4, int(p.has_activation)),
+        (5, ACTIVATION_OP[p.activation_op] % 2**32),
+        (6, int(p.has_residual)),
+        (7, int(p.has_scale)),
+        (8, RESIDUAL_OP[p.residual_op] % 2**32),
+    )
+    operands = (
+        (0, "out"),
+        (1, "in"),
+        (2, "mat2"),
+        (3, "bias"),
+        (4, "residual" if p.has_residual else "in"),
+        (5, "scale" if p.has_scale else "bias"),
+    )
+    push_constants = struct.pack(
+        "<fff",
+        _float32(p.activation_a),
+        _float32(p.activation_b),
+        _float32(p.residual_alpha),
+    )
+    uniform_6 = struct.pack(
+        "<iiii",
+        _int32(p.m),
+        _int32(p.n),
+        _int32(p.k),
+        _int32(p.batch),
+    )
+    size = (
+        _uint32(n4),
+        _uint32(p.m),
+        _uint32(p.batch),
+    )
+    local = _local_square(d, *size)
+    grid = _grid("matmul", size, local, d, (1, 2))
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local), *constants),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=((6, uniform_6),),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(out_width),
+            _uint32(out_height),
+            _uint32(out_depth),
+        ),
+    )
+
+
+def _matmul_tiled(p: MatmulProblem, d: Device, n4: int, in_buffers: bool, rows_each: int, out_width: int, out_height: int, out_depth: int) -> Dispatch:
+    out_storage = 'vec4_buffer' if in_buffers else 'texture3d'
+    tile_m = rows_each
+    shader = {
+        ("float", "vec4_buffer", 1): "matmul_tiled_1_buffer_float",
+        ("half", "vec4_buffer", 1): "matmul_tiled_1_buffer_half",
+        ("float", "texture3d", 1): "matmul_tiled_1_float",
+        ("half", "texture3d", 1): "matmul_tiled_1_half",
+        ("float", "vec4_buffer", 2): "matmul_tiled_2_buffer_float",
+        ("half", "vec4_buffer", 2): "matmul_tiled_2_buffer_half",
+        ("float", "texture3d", 2): "matmul_tiled_2_float",
+        ("half", "texture3d", 2): "matmul_tiled_2_half",
+        ("float", "vec4_buffer", 4): "matmul_tiled_4_buffer_float",
+        ("half", "vec4_buffer", 4): "matmul_tiled_4_buffer_half",
+        ("float", "texture3d", 4): "matmul_tiled_4_float",
+        ("half", "texture3d", 4): "matmul_tiled_4_half",
+    }[(p.dtype, out_storage, tile_m)]
+    constants = (
+        (3, int(p.has_bias)),
+        (4, int(p.has_activation)),
+        (5, ACTIVATION_OP[p.activation_op] % 2**32),
+        (6, int(p.has_residual)),
+        (7, int(p.has_scale)),
+        (8, RESIDUAL_OP[p.residual_op] % 2**32),
+    )
+    operands = (
+        (0, "out"),
+        (1, "in"),
+        (2, "mat2"),
+        (3, "bias"),
+        (4, "residual" if p.has_residual else "in"),
+        (5, "scale" if p.has_scale else "bias"),
+    )
+    push_constants = struct.pack(
+        "<fff",
+        _float32(p.activation_a),
+        _float32(p.activation_b),
+        _float32(p.residual_alpha),
+    )
+    uniform_6 = struct.pack(
+        "<iiii",
+        _int32(p.m),
+        _int32(p.n),
+        _int32(p.k),
+        _int32(p.batch),
+    )
+    size = (
+        _uint32(n4),
+        _uint32(_ceil_div(p.m, rows_each)),
+        _uint32(p.batch),
+    )
+    local = _local_square(d, *size)
+    grid = _grid("matmul", size, local, d, (1, 2))
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local), *constants),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=((6, uniform_6),),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(out_width),
+            _uint32(out_height),
+            _uint32(out_depth),
+        ),
+    )
+
+
+@dataclass(frozen=True)
 class NchwToTexture3dProblem:
     """The problem of ``pick_nchw_to_texture3d``; ``route`` is one of auto, texture3d."""
 
@@ -1668,6 +2508,90 @@ def _nchw_to_texture3d(p: NchwToTexture3dProblem, d: Device) -> Dispatch:
             _uint32(p.tensor_w),
             _uint32(p.tensor_h),
             _uint32(_int64(_ceil_div(p.tensor_c, 4) * p.tensor_n)),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class RelayoutProblem:
+    """The problem of ``pick_relayout``; ``route`` is one of auto, texture3d."""
+
+    tensor_n: int
+    tensor_c: int
+    tensor_h: int
+    tensor_w: int
+    packing: str
+    dtype: str = "float"
+    route: str = "auto"
+
+
+def pick_relayout(p: RelayoutProblem, d: Device) -> tuple[Dispatch, ...]:
+    """Return the dispatches of a relayout, in order; raises DispatchError."""
+    try:
+        return _pick_relayout(p, d)
+    except ArithmeticError:
+        raise DispatchError("relayout: an integer overflowed or was divided by zero") from None
+
+
+def _pick_relayout(p: RelayoutProblem, d: Device) -> tuple[Dispatch, ...]:
+    if d.device_class not in ("other", "adreno", "mali", "nvidia", "amd", "intel", "software",):
+        raise DispatchError("relayout: device_class has no such value")
+    if p.packing not in ("channels", "width",):
+        raise DispatchError("relayout: packing has no such value")
+    if p.dtype not in ("float", "half",):
+        raise DispatchError("relayout: dtype has no such value")
+    if p.route not in ("auto", "texture3d",):
+        raise DispatchError("relayout: route has no such value")
+    if not (min(p.tensor_n, p.tensor_c, p.tensor_h, p.tensor_w) >= 1):
+        raise DispatchError(f"the tensor is empty: {p.tensor_n} x {p.tensor_c} x {p.tensor_h} x {p.tensor_w}")
+    if not (max(p.tensor_w, p.tensor_h, _int64(p.tensor_c * p.tensor_n)) <= d.max_texture_3d):
+        raise DispatchError(f"the tensor exceeds the device limit {d.max_texture_3d}: {p.tensor_n} x {p.tensor_c} x {p.tensor_h} x {p.tensor_w}")
+    out_width = _ceil_div(p.tensor_w, 4) if p.packing == 'width' else p.tensor_w
+    out_depth = _int64((p.tensor_c if p.packing == 'width' else _ceil_div(p.tensor_c, 4)) * p.tensor_n)
+    if p.route in ("auto", "texture3d"):
+        if True:
+            return (_relayout(p, d, out_width, out_depth),)
+    raise DispatchError("relayout: no route takes this problem")
+
+
+def _relayout(p: RelayoutProblem, d: Device, out_width: int, out_depth: int) -> Dispatch:
+    shader = {
+        ("float", "channels"): "relayout_to_channels_float",
+        ("half", "channels"): "relayout_to_channels_half",
+        ("float", "width"): "relayout_to_width_float",
+        ("half", "width"): "relayout_to_width_half",
+    }[(p.dtype, p.packing)]
+    operands = (
+        (0, "out"),
+        (1, "in"),
+    )
+    push_constants = struct.pack(
+        "<iiii",
+        _int32(p.tensor_w),
+        _int32(p.tensor_h),
+        _int32(p.tensor_c),
+        _int32(p.tensor_n),
+    )
+    size = (
+        _uint32(out_width),
+        _uint32(p.tensor_h),
+        _uint32(out_depth),
+    )
+    local = _local_general(d, *size)
+    grid = _grid("relayout", size, local, d, None)
+    return Dispatch(
+        shader=shader,
+        spec=(*zip((0, 1, 2), local),),
+        operands=operands,
+        push_constants=push_constants,
+        uniforms=(),
+        global_size=size,
+        local_size=local,
+        grid=grid,
+        out_extent=(
+            _uint32(out_width),
+            _uint32(p.tensor_h),
+            _uint32(out_depth),
         ),
     )
 

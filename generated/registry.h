@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* One value over all interfaces; registry, dispatcher and manifest.json must agree on it. */
-#define SHADERLOOM_LAYOUT_HASH "618b5f9f0cfffcef"
+#define SHADERLOOM_LAYOUT_HASH "db4f8e37a0c06e12"
 
 /* Specialization constants of the local workgroup size, in every shader. */
 #define SHADERLOOM_CONSTANT_LOCAL_SIZE_X 0
@@ -41,7 +41,8 @@ typedef enum shaderloom_storage {
 typedef enum shaderloom_dtype {
   SHADERLOOM_DTYPE_NONE,
   SHADERLOOM_DTYPE_FLOAT,
-  SHADERLOOM_DTYPE_HALF
+  SHADERLOOM_DTYPE_HALF,
+  SHADERLOOM_DTYPE_UINT
 } shaderloom_dtype;
 
 typedef enum shaderloom_access { SHADERLOOM_ACCESS_READ, SHADERLOOM_ACCESS_WRITE } shaderloom_access;
@@ -106,8 +107,9 @@ typedef struct shaderloom_shader {
   uint32_t push_constant_count;
   const shaderloom_field *push_constants;
   uint32_t feature_count;
-  const char *const *features; /* Vulkan device features that must be enabled */
-  uint32_t subgroup_size;      /* required subgroup size, 0: any */
+  const char *const *features;    /* Vulkan device features that must be enabled */
+  uint32_t subgroup_size;         /* required, and in full: 0 is any */
+  const char *cooperative_matrix; /* shape MxNxK that the device must list, NULL: none */
   uint32_t frozen_count; /* of a frozen variant, which has them in neither table above */
   const shaderloom_frozen *frozen;
 } shaderloom_shader;
@@ -208,17 +210,133 @@ typedef enum shaderloom_shader_id {
   SHADERLOOM_SHADER_CONV_TRANSPOSE2D_PREPACK_WEIGHTS_WBUF_HALF = 85,
   SHADERLOOM_SHADER_CONV_TRANSPOSE2D_WBUF_FLOAT = 86,
   SHADERLOOM_SHADER_CONV_TRANSPOSE2D_WBUF_HALF = 87,
-  SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_FLOAT = 88,
-  SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_HALF = 89,
-  SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_WBUF_FLOAT = 90,
-  SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_WBUF_HALF = 91,
-  SHADERLOOM_SHADER_MUL_FLOAT = 92,
-  SHADERLOOM_SHADER_MUL_HALF = 93,
-  SHADERLOOM_SHADER_NCHW_TO_TEXTURE3D_FLOAT = 94,
-  SHADERLOOM_SHADER_NCHW_TO_TEXTURE3D_HALF = 95,
-  SHADERLOOM_SHADER_TEXTURE3D_TO_NCHW_FLOAT = 96,
-  SHADERLOOM_SHADER_TEXTURE3D_TO_NCHW_HALF = 97,
-  SHADERLOOM_SHADER_COUNT = 98
+  SHADERLOOM_SHADER_LINEAR_COOPMAT_16X16X16_128X128_HALF = 88,
+  SHADERLOOM_SHADER_LINEAR_COOPMAT_16X16X16_64X64_HALF = 89,
+  SHADERLOOM_SHADER_LINEAR_COOPMAT_16X8X16_128X128_HALF = 90,
+  SHADERLOOM_SHADER_LINEAR_COOPMAT_16X8X16_64X64_HALF = 91,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_BUFFER_FLOAT = 92,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_BUFFER_HALF = 93,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_BUFFER_WBUF_FLOAT = 94,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_BUFFER_WBUF_HALF = 95,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_FLOAT = 96,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_HALF = 97,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_WBUF_FLOAT = 98,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SHARED_WBUF_HALF = 99,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_BUFFER_FLOAT = 100,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_BUFFER_HALF = 101,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_BUFFER_WBUF_FLOAT = 102,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_BUFFER_WBUF_HALF = 103,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_FLOAT = 104,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_HALF = 105,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_WBUF_FLOAT = 106,
+  SHADERLOOM_SHADER_LINEAR_GEMV_SUBGROUP_WBUF_HALF = 107,
+  SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_FLOAT = 108,
+  SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_HALF = 109,
+  SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_WBUF_FLOAT = 110,
+  SHADERLOOM_SHADER_LINEAR_PREPACK_WEIGHTS_WBUF_HALF = 111,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_1_BUFFER_FLOAT = 112,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_1_BUFFER_HALF = 113,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_1_BUFFER_WBUF_FLOAT = 114,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_1_BUFFER_WBUF_HALF = 115,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_1_FLOAT = 116,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_1_HALF = 117,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_1_WBUF_FLOAT = 118,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_1_WBUF_HALF = 119,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_2_BUFFER_FLOAT = 120,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_2_BUFFER_HALF = 121,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_2_BUFFER_WBUF_FLOAT = 122,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_2_BUFFER_WBUF_HALF = 123,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_2_FLOAT = 124,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_2_HALF = 125,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_2_WBUF_FLOAT = 126,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_2_WBUF_HALF = 127,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_4_BUFFER_FLOAT = 128,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_4_BUFFER_HALF = 129,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_4_BUFFER_WBUF_FLOAT = 130,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_4_BUFFER_WBUF_HALF = 131,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_4_FLOAT = 132,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_4_HALF = 133,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_4_WBUF_FLOAT = 134,
+  SHADERLOOM_SHADER_LINEAR_Q4GSW_4_WBUF_HALF = 135,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_1_BUFFER_FLOAT = 136,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_1_BUFFER_HALF = 137,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_1_BUFFER_WBUF_FLOAT = 138,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_1_BUFFER_WBUF_HALF = 139,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_1_FLOAT = 140,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_1_HALF = 141,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_1_WBUF_FLOAT = 142,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_1_WBUF_HALF = 143,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_2_BUFFER_FLOAT = 144,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_2_BUFFER_HALF = 145,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_2_BUFFER_WBUF_FLOAT = 146,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_2_BUFFER_WBUF_HALF = 147,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_2_FLOAT = 148,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_2_HALF = 149,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_2_WBUF_FLOAT = 150,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_2_WBUF_HALF = 151,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_4_BUFFER_FLOAT = 152,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_4_BUFFER_HALF = 153,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_4_BUFFER_WBUF_FLOAT = 154,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_4_BUFFER_WBUF_HALF = 155,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_4_FLOAT = 156,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_4_HALF = 157,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_4_WBUF_FLOAT = 158,
+  SHADERLOOM_SHADER_LINEAR_Q8CSW_4_WBUF_HALF = 159,
+  SHADERLOOM_SHADER_LINEAR_TILED_1_BUFFER_FLOAT = 160,
+  SHADERLOOM_SHADER_LINEAR_TILED_1_BUFFER_HALF = 161,
+  SHADERLOOM_SHADER_LINEAR_TILED_1_BUFFER_WBUF_FLOAT = 162,
+  SHADERLOOM_SHADER_LINEAR_TILED_1_BUFFER_WBUF_HALF = 163,
+  SHADERLOOM_SHADER_LINEAR_TILED_1_FLOAT = 164,
+  SHADERLOOM_SHADER_LINEAR_TILED_1_HALF = 165,
+  SHADERLOOM_SHADER_LINEAR_TILED_1_WBUF_FLOAT = 166,
+  SHADERLOOM_SHADER_LINEAR_TILED_1_WBUF_HALF = 167,
+  SHADERLOOM_SHADER_LINEAR_TILED_2_BUFFER_FLOAT = 168,
+  SHADERLOOM_SHADER_LINEAR_TILED_2_BUFFER_HALF = 169,
+  SHADERLOOM_SHADER_LINEAR_TILED_2_BUFFER_WBUF_FLOAT = 170,
+  SHADERLOOM_SHADER_LINEAR_TILED_2_BUFFER_WBUF_HALF = 171,
+  SHADERLOOM_SHADER_LINEAR_TILED_2_FLOAT = 172,
+  SHADERLOOM_SHADER_LINEAR_TILED_2_HALF = 173,
+  SHADERLOOM_SHADER_LINEAR_TILED_2_WBUF_FLOAT = 174,
+  SHADERLOOM_SHADER_LINEAR_TILED_2_WBUF_HALF = 175,
+  SHADERLOOM_SHADER_LINEAR_TILED_4_BUFFER_FLOAT = 176,
+  SHADERLOOM_SHADER_LINEAR_TILED_4_BUFFER_HALF = 177,
+  SHADERLOOM_SHADER_LINEAR_TILED_4_BUFFER_WBUF_FLOAT = 178,
+  SHADERLOOM_SHADER_LINEAR_TILED_4_BUFFER_WBUF_HALF = 179,
+  SHADERLOOM_SHADER_LINEAR_TILED_4_FLOAT = 180,
+  SHADERLOOM_SHADER_LINEAR_TILED_4_HALF = 181,
+  SHADERLOOM_SHADER_LINEAR_TILED_4_WBUF_FLOAT = 182,
+  SHADERLOOM_SHADER_LINEAR_TILED_4_WBUF_HALF = 183,
+  SHADERLOOM_SHADER_MATMUL_COOPMAT_16X16X16_128X128_HALF = 184,
+  SHADERLOOM_SHADER_MATMUL_COOPMAT_16X16X16_64X64_HALF = 185,
+  SHADERLOOM_SHADER_MATMUL_COOPMAT_16X8X16_128X128_HALF = 186,
+  SHADERLOOM_SHADER_MATMUL_COOPMAT_16X8X16_64X64_HALF = 187,
+  SHADERLOOM_SHADER_MATMUL_NAIVE_BUFFER_FLOAT = 188,
+  SHADERLOOM_SHADER_MATMUL_NAIVE_BUFFER_HALF = 189,
+  SHADERLOOM_SHADER_MATMUL_NAIVE_FLOAT = 190,
+  SHADERLOOM_SHADER_MATMUL_NAIVE_HALF = 191,
+  SHADERLOOM_SHADER_MATMUL_TILED_1_BUFFER_FLOAT = 192,
+  SHADERLOOM_SHADER_MATMUL_TILED_1_BUFFER_HALF = 193,
+  SHADERLOOM_SHADER_MATMUL_TILED_1_FLOAT = 194,
+  SHADERLOOM_SHADER_MATMUL_TILED_1_HALF = 195,
+  SHADERLOOM_SHADER_MATMUL_TILED_2_BUFFER_FLOAT = 196,
+  SHADERLOOM_SHADER_MATMUL_TILED_2_BUFFER_HALF = 197,
+  SHADERLOOM_SHADER_MATMUL_TILED_2_FLOAT = 198,
+  SHADERLOOM_SHADER_MATMUL_TILED_2_HALF = 199,
+  SHADERLOOM_SHADER_MATMUL_TILED_4_BUFFER_FLOAT = 200,
+  SHADERLOOM_SHADER_MATMUL_TILED_4_BUFFER_HALF = 201,
+  SHADERLOOM_SHADER_MATMUL_TILED_4_FLOAT = 202,
+  SHADERLOOM_SHADER_MATMUL_TILED_4_HALF = 203,
+  SHADERLOOM_SHADER_MUL_FLOAT = 204,
+  SHADERLOOM_SHADER_MUL_HALF = 205,
+  SHADERLOOM_SHADER_NCHW_TO_TEXTURE3D_FLOAT = 206,
+  SHADERLOOM_SHADER_NCHW_TO_TEXTURE3D_HALF = 207,
+  SHADERLOOM_SHADER_RELAYOUT_TO_CHANNELS_FLOAT = 208,
+  SHADERLOOM_SHADER_RELAYOUT_TO_CHANNELS_HALF = 209,
+  SHADERLOOM_SHADER_RELAYOUT_TO_WIDTH_FLOAT = 210,
+  SHADERLOOM_SHADER_RELAYOUT_TO_WIDTH_HALF = 211,
+  SHADERLOOM_SHADER_TEXTURE3D_TO_NCHW_FLOAT = 212,
+  SHADERLOOM_SHADER_TEXTURE3D_TO_NCHW_HALF = 213,
+  SHADERLOOM_SHADER_COUNT = 214
 } shaderloom_shader_id;
 
 typedef enum shaderloom_activation_op {
@@ -231,6 +349,12 @@ typedef enum shaderloom_binary_op {
   SHADERLOOM_BINARY_OP_ADD = 0,
   SHADERLOOM_BINARY_OP_MUL = 1
 } shaderloom_binary_op;
+
+typedef enum shaderloom_coopmat_tile {
+  SHADERLOOM_COOPMAT_TILE_AUTO = 0,
+  SHADERLOOM_COOPMAT_TILE_LARGE = 1,
+  SHADERLOOM_COOPMAT_TILE_SMALL = 2
+} shaderloom_coopmat_tile;
 
 typedef enum shaderloom_data_type {
   SHADERLOOM_DATA_TYPE_FLOAT = 0,
@@ -253,10 +377,21 @@ typedef enum shaderloom_direct_tile {
   SHADERLOOM_DIRECT_TILE_TWO = 2
 } shaderloom_direct_tile;
 
+typedef enum shaderloom_matrix_form {
+  SHADERLOOM_MATRIX_FORM_AUTO = 0,
+  SHADERLOOM_MATRIX_FORM_TEXTURE3D = 1,
+  SHADERLOOM_MATRIX_FORM_VEC4_BUFFER = 2
+} shaderloom_matrix_form;
+
 typedef enum shaderloom_packed_form {
   SHADERLOOM_PACKED_FORM_TEXTURE2D = 0,
   SHADERLOOM_PACKED_FORM_VEC4_BUFFER = 1
 } shaderloom_packed_form;
+
+typedef enum shaderloom_packing {
+  SHADERLOOM_PACKING_CHANNELS = 0,
+  SHADERLOOM_PACKING_WIDTH = 1
+} shaderloom_packing;
 
 typedef enum shaderloom_residual_op {
   SHADERLOOM_RESIDUAL_OP_ADD = 0,
@@ -269,6 +404,18 @@ typedef enum shaderloom_scratch_form {
   SHADERLOOM_SCRATCH_FORM_TEXTURE3D = 1,
   SHADERLOOM_SCRATCH_FORM_VEC4_BUFFER = 2
 } shaderloom_scratch_form;
+
+typedef enum shaderloom_weight_form {
+  SHADERLOOM_WEIGHT_FORM_AUTO = 0,
+  SHADERLOOM_WEIGHT_FORM_TEXTURE2D = 1,
+  SHADERLOOM_WEIGHT_FORM_VEC4_BUFFER = 2
+} shaderloom_weight_form;
+
+typedef enum shaderloom_weight_type {
+  SHADERLOOM_WEIGHT_TYPE_PLAIN = 0,
+  SHADERLOOM_WEIGHT_TYPE_Q8CSW = 1,
+  SHADERLOOM_WEIGHT_TYPE_Q4GSW = 2
+} shaderloom_weight_type;
 
 /* binary */
 enum {
@@ -676,6 +823,72 @@ typedef struct shaderloom_conv_transpose2d_prepack_weights_push_constants {
 SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_prepack_weights_push_constants_weight_nchw, offsetof(shaderloom_conv_transpose2d_prepack_weights_push_constants, weight_nchw) == 0);
 SHADERLOOM_ASSERT(shaderloom_conv_transpose2d_prepack_weights_push_constants_size, sizeof(shaderloom_conv_transpose2d_prepack_weights_push_constants) == 16);
 
+/* linear_coopmat */
+enum {
+  SHADERLOOM_LINEAR_COOPMAT_BINDING_OUT = 0,
+  SHADERLOOM_LINEAR_COOPMAT_BINDING_MAT1 = 1,
+  SHADERLOOM_LINEAR_COOPMAT_BINDING_WEIGHT = 2,
+  SHADERLOOM_LINEAR_COOPMAT_BINDING_BIAS = 3,
+  SHADERLOOM_LINEAR_COOPMAT_BINDING_RESIDUAL = 4,
+  SHADERLOOM_LINEAR_COOPMAT_BINDING_SCALE = 5,
+  SHADERLOOM_LINEAR_COOPMAT_BINDING_MATMUL_SIZES = 6
+};
+enum {
+  SHADERLOOM_LINEAR_COOPMAT_CONSTANT_HAS_BIAS = 3,
+  SHADERLOOM_LINEAR_COOPMAT_CONSTANT_HAS_ACTIVATION = 4,
+  SHADERLOOM_LINEAR_COOPMAT_CONSTANT_ACTIVATION_OP = 5,
+  SHADERLOOM_LINEAR_COOPMAT_CONSTANT_HAS_RESIDUAL = 6,
+  SHADERLOOM_LINEAR_COOPMAT_CONSTANT_HAS_SCALE = 7,
+  SHADERLOOM_LINEAR_COOPMAT_CONSTANT_RESIDUAL_OP = 8
+};
+typedef struct shaderloom_linear_coopmat_matmul_sizes {
+  int32_t mnk_batch[4];
+} shaderloom_linear_coopmat_matmul_sizes;
+SHADERLOOM_ASSERT(shaderloom_linear_coopmat_matmul_sizes_mnk_batch, offsetof(shaderloom_linear_coopmat_matmul_sizes, mnk_batch) == 0);
+SHADERLOOM_ASSERT(shaderloom_linear_coopmat_matmul_sizes_size, sizeof(shaderloom_linear_coopmat_matmul_sizes) == 16);
+typedef struct shaderloom_linear_coopmat_push_constants {
+  float activation_a;
+  float activation_b;
+  float residual_alpha;
+} shaderloom_linear_coopmat_push_constants;
+SHADERLOOM_ASSERT(shaderloom_linear_coopmat_push_constants_activation_a, offsetof(shaderloom_linear_coopmat_push_constants, activation_a) == 0);
+SHADERLOOM_ASSERT(shaderloom_linear_coopmat_push_constants_activation_b, offsetof(shaderloom_linear_coopmat_push_constants, activation_b) == 4);
+SHADERLOOM_ASSERT(shaderloom_linear_coopmat_push_constants_residual_alpha, offsetof(shaderloom_linear_coopmat_push_constants, residual_alpha) == 8);
+SHADERLOOM_ASSERT(shaderloom_linear_coopmat_push_constants_size, sizeof(shaderloom_linear_coopmat_push_constants) == 12);
+
+/* linear_gemv */
+enum {
+  SHADERLOOM_LINEAR_GEMV_BINDING_OUT = 0,
+  SHADERLOOM_LINEAR_GEMV_BINDING_MAT1 = 1,
+  SHADERLOOM_LINEAR_GEMV_BINDING_WEIGHT = 2,
+  SHADERLOOM_LINEAR_GEMV_BINDING_BIAS = 3,
+  SHADERLOOM_LINEAR_GEMV_BINDING_RESIDUAL = 4,
+  SHADERLOOM_LINEAR_GEMV_BINDING_SCALE = 5,
+  SHADERLOOM_LINEAR_GEMV_BINDING_MATMUL_SIZES = 6
+};
+enum {
+  SHADERLOOM_LINEAR_GEMV_CONSTANT_HAS_BIAS = 3,
+  SHADERLOOM_LINEAR_GEMV_CONSTANT_HAS_ACTIVATION = 4,
+  SHADERLOOM_LINEAR_GEMV_CONSTANT_ACTIVATION_OP = 5,
+  SHADERLOOM_LINEAR_GEMV_CONSTANT_HAS_RESIDUAL = 6,
+  SHADERLOOM_LINEAR_GEMV_CONSTANT_HAS_SCALE = 7,
+  SHADERLOOM_LINEAR_GEMV_CONSTANT_RESIDUAL_OP = 8
+};
+typedef struct shaderloom_linear_gemv_matmul_sizes {
+  int32_t mnk_batch[4];
+} shaderloom_linear_gemv_matmul_sizes;
+SHADERLOOM_ASSERT(shaderloom_linear_gemv_matmul_sizes_mnk_batch, offsetof(shaderloom_linear_gemv_matmul_sizes, mnk_batch) == 0);
+SHADERLOOM_ASSERT(shaderloom_linear_gemv_matmul_sizes_size, sizeof(shaderloom_linear_gemv_matmul_sizes) == 16);
+typedef struct shaderloom_linear_gemv_push_constants {
+  float activation_a;
+  float activation_b;
+  float residual_alpha;
+} shaderloom_linear_gemv_push_constants;
+SHADERLOOM_ASSERT(shaderloom_linear_gemv_push_constants_activation_a, offsetof(shaderloom_linear_gemv_push_constants, activation_a) == 0);
+SHADERLOOM_ASSERT(shaderloom_linear_gemv_push_constants_activation_b, offsetof(shaderloom_linear_gemv_push_constants, activation_b) == 4);
+SHADERLOOM_ASSERT(shaderloom_linear_gemv_push_constants_residual_alpha, offsetof(shaderloom_linear_gemv_push_constants, residual_alpha) == 8);
+SHADERLOOM_ASSERT(shaderloom_linear_gemv_push_constants_size, sizeof(shaderloom_linear_gemv_push_constants) == 12);
+
 /* linear_prepack_weights */
 enum {
   SHADERLOOM_LINEAR_PREPACK_WEIGHTS_BINDING_OUT = 0,
@@ -687,6 +900,209 @@ typedef struct shaderloom_linear_prepack_weights_push_constants {
 SHADERLOOM_ASSERT(shaderloom_linear_prepack_weights_push_constants_weight_nchw, offsetof(shaderloom_linear_prepack_weights_push_constants, weight_nchw) == 0);
 SHADERLOOM_ASSERT(shaderloom_linear_prepack_weights_push_constants_size, sizeof(shaderloom_linear_prepack_weights_push_constants) == 16);
 
+/* linear_q4gsw */
+enum {
+  SHADERLOOM_LINEAR_Q4GSW_BINDING_OUT = 0,
+  SHADERLOOM_LINEAR_Q4GSW_BINDING_MAT1 = 1,
+  SHADERLOOM_LINEAR_Q4GSW_BINDING_WEIGHT = 2,
+  SHADERLOOM_LINEAR_Q4GSW_BINDING_BIAS = 3,
+  SHADERLOOM_LINEAR_Q4GSW_BINDING_RESIDUAL = 4,
+  SHADERLOOM_LINEAR_Q4GSW_BINDING_SCALE = 5,
+  SHADERLOOM_LINEAR_Q4GSW_BINDING_WEIGHT_SCALES = 6,
+  SHADERLOOM_LINEAR_Q4GSW_BINDING_ZERO_POINTS = 7,
+  SHADERLOOM_LINEAR_Q4GSW_BINDING_MATMUL_SIZES = 8
+};
+enum {
+  SHADERLOOM_LINEAR_Q4GSW_CONSTANT_HAS_BIAS = 3,
+  SHADERLOOM_LINEAR_Q4GSW_CONSTANT_HAS_ACTIVATION = 4,
+  SHADERLOOM_LINEAR_Q4GSW_CONSTANT_ACTIVATION_OP = 5,
+  SHADERLOOM_LINEAR_Q4GSW_CONSTANT_HAS_RESIDUAL = 6,
+  SHADERLOOM_LINEAR_Q4GSW_CONSTANT_HAS_SCALE = 7,
+  SHADERLOOM_LINEAR_Q4GSW_CONSTANT_RESIDUAL_OP = 8
+};
+typedef struct shaderloom_linear_q4gsw_matmul_sizes {
+  int32_t mnk_batch[4];
+  int32_t group_size;
+} shaderloom_linear_q4gsw_matmul_sizes;
+SHADERLOOM_ASSERT(shaderloom_linear_q4gsw_matmul_sizes_mnk_batch, offsetof(shaderloom_linear_q4gsw_matmul_sizes, mnk_batch) == 0);
+SHADERLOOM_ASSERT(shaderloom_linear_q4gsw_matmul_sizes_group_size, offsetof(shaderloom_linear_q4gsw_matmul_sizes, group_size) == 16);
+SHADERLOOM_ASSERT(shaderloom_linear_q4gsw_matmul_sizes_size, sizeof(shaderloom_linear_q4gsw_matmul_sizes) == 20);
+typedef struct shaderloom_linear_q4gsw_push_constants {
+  float activation_a;
+  float activation_b;
+  float residual_alpha;
+} shaderloom_linear_q4gsw_push_constants;
+SHADERLOOM_ASSERT(shaderloom_linear_q4gsw_push_constants_activation_a, offsetof(shaderloom_linear_q4gsw_push_constants, activation_a) == 0);
+SHADERLOOM_ASSERT(shaderloom_linear_q4gsw_push_constants_activation_b, offsetof(shaderloom_linear_q4gsw_push_constants, activation_b) == 4);
+SHADERLOOM_ASSERT(shaderloom_linear_q4gsw_push_constants_residual_alpha, offsetof(shaderloom_linear_q4gsw_push_constants, residual_alpha) == 8);
+SHADERLOOM_ASSERT(shaderloom_linear_q4gsw_push_constants_size, sizeof(shaderloom_linear_q4gsw_push_constants) == 12);
+
+/* linear_q8csw */
+enum {
+  SHADERLOOM_LINEAR_Q8CSW_BINDING_OUT = 0,
+  SHADERLOOM_LINEAR_Q8CSW_BINDING_MAT1 = 1,
+  SHADERLOOM_LINEAR_Q8CSW_BINDING_WEIGHT = 2,
+  SHADERLOOM_LINEAR_Q8CSW_BINDING_BIAS = 3,
+  SHADERLOOM_LINEAR_Q8CSW_BINDING_RESIDUAL = 4,
+  SHADERLOOM_LINEAR_Q8CSW_BINDING_SCALE = 5,
+  SHADERLOOM_LINEAR_Q8CSW_BINDING_WEIGHT_SCALES = 6,
+  SHADERLOOM_LINEAR_Q8CSW_BINDING_MATMUL_SIZES = 7
+};
+enum {
+  SHADERLOOM_LINEAR_Q8CSW_CONSTANT_HAS_BIAS = 3,
+  SHADERLOOM_LINEAR_Q8CSW_CONSTANT_HAS_ACTIVATION = 4,
+  SHADERLOOM_LINEAR_Q8CSW_CONSTANT_ACTIVATION_OP = 5,
+  SHADERLOOM_LINEAR_Q8CSW_CONSTANT_HAS_RESIDUAL = 6,
+  SHADERLOOM_LINEAR_Q8CSW_CONSTANT_HAS_SCALE = 7,
+  SHADERLOOM_LINEAR_Q8CSW_CONSTANT_RESIDUAL_OP = 8
+};
+typedef struct shaderloom_linear_q8csw_matmul_sizes {
+  int32_t mnk_batch[4];
+} shaderloom_linear_q8csw_matmul_sizes;
+SHADERLOOM_ASSERT(shaderloom_linear_q8csw_matmul_sizes_mnk_batch, offsetof(shaderloom_linear_q8csw_matmul_sizes, mnk_batch) == 0);
+SHADERLOOM_ASSERT(shaderloom_linear_q8csw_matmul_sizes_size, sizeof(shaderloom_linear_q8csw_matmul_sizes) == 16);
+typedef struct shaderloom_linear_q8csw_push_constants {
+  float activation_a;
+  float activation_b;
+  float residual_alpha;
+} shaderloom_linear_q8csw_push_constants;
+SHADERLOOM_ASSERT(shaderloom_linear_q8csw_push_constants_activation_a, offsetof(shaderloom_linear_q8csw_push_constants, activation_a) == 0);
+SHADERLOOM_ASSERT(shaderloom_linear_q8csw_push_constants_activation_b, offsetof(shaderloom_linear_q8csw_push_constants, activation_b) == 4);
+SHADERLOOM_ASSERT(shaderloom_linear_q8csw_push_constants_residual_alpha, offsetof(shaderloom_linear_q8csw_push_constants, residual_alpha) == 8);
+SHADERLOOM_ASSERT(shaderloom_linear_q8csw_push_constants_size, sizeof(shaderloom_linear_q8csw_push_constants) == 12);
+
+/* linear_tiled */
+enum {
+  SHADERLOOM_LINEAR_TILED_BINDING_OUT = 0,
+  SHADERLOOM_LINEAR_TILED_BINDING_MAT1 = 1,
+  SHADERLOOM_LINEAR_TILED_BINDING_WEIGHT = 2,
+  SHADERLOOM_LINEAR_TILED_BINDING_BIAS = 3,
+  SHADERLOOM_LINEAR_TILED_BINDING_RESIDUAL = 4,
+  SHADERLOOM_LINEAR_TILED_BINDING_SCALE = 5,
+  SHADERLOOM_LINEAR_TILED_BINDING_MATMUL_SIZES = 6
+};
+enum {
+  SHADERLOOM_LINEAR_TILED_CONSTANT_HAS_BIAS = 3,
+  SHADERLOOM_LINEAR_TILED_CONSTANT_HAS_ACTIVATION = 4,
+  SHADERLOOM_LINEAR_TILED_CONSTANT_ACTIVATION_OP = 5,
+  SHADERLOOM_LINEAR_TILED_CONSTANT_HAS_RESIDUAL = 6,
+  SHADERLOOM_LINEAR_TILED_CONSTANT_HAS_SCALE = 7,
+  SHADERLOOM_LINEAR_TILED_CONSTANT_RESIDUAL_OP = 8
+};
+typedef struct shaderloom_linear_tiled_matmul_sizes {
+  int32_t mnk_batch[4];
+} shaderloom_linear_tiled_matmul_sizes;
+SHADERLOOM_ASSERT(shaderloom_linear_tiled_matmul_sizes_mnk_batch, offsetof(shaderloom_linear_tiled_matmul_sizes, mnk_batch) == 0);
+SHADERLOOM_ASSERT(shaderloom_linear_tiled_matmul_sizes_size, sizeof(shaderloom_linear_tiled_matmul_sizes) == 16);
+typedef struct shaderloom_linear_tiled_push_constants {
+  float activation_a;
+  float activation_b;
+  float residual_alpha;
+} shaderloom_linear_tiled_push_constants;
+SHADERLOOM_ASSERT(shaderloom_linear_tiled_push_constants_activation_a, offsetof(shaderloom_linear_tiled_push_constants, activation_a) == 0);
+SHADERLOOM_ASSERT(shaderloom_linear_tiled_push_constants_activation_b, offsetof(shaderloom_linear_tiled_push_constants, activation_b) == 4);
+SHADERLOOM_ASSERT(shaderloom_linear_tiled_push_constants_residual_alpha, offsetof(shaderloom_linear_tiled_push_constants, residual_alpha) == 8);
+SHADERLOOM_ASSERT(shaderloom_linear_tiled_push_constants_size, sizeof(shaderloom_linear_tiled_push_constants) == 12);
+
+/* matmul_coopmat */
+enum {
+  SHADERLOOM_MATMUL_COOPMAT_BINDING_OUT = 0,
+  SHADERLOOM_MATMUL_COOPMAT_BINDING_MAT1 = 1,
+  SHADERLOOM_MATMUL_COOPMAT_BINDING_MAT2 = 2,
+  SHADERLOOM_MATMUL_COOPMAT_BINDING_BIAS = 3,
+  SHADERLOOM_MATMUL_COOPMAT_BINDING_RESIDUAL = 4,
+  SHADERLOOM_MATMUL_COOPMAT_BINDING_SCALE = 5,
+  SHADERLOOM_MATMUL_COOPMAT_BINDING_MATMUL_SIZES = 6
+};
+enum {
+  SHADERLOOM_MATMUL_COOPMAT_CONSTANT_HAS_BIAS = 3,
+  SHADERLOOM_MATMUL_COOPMAT_CONSTANT_HAS_ACTIVATION = 4,
+  SHADERLOOM_MATMUL_COOPMAT_CONSTANT_ACTIVATION_OP = 5,
+  SHADERLOOM_MATMUL_COOPMAT_CONSTANT_HAS_RESIDUAL = 6,
+  SHADERLOOM_MATMUL_COOPMAT_CONSTANT_HAS_SCALE = 7,
+  SHADERLOOM_MATMUL_COOPMAT_CONSTANT_RESIDUAL_OP = 8
+};
+typedef struct shaderloom_matmul_coopmat_matmul_sizes {
+  int32_t mnk_batch[4];
+} shaderloom_matmul_coopmat_matmul_sizes;
+SHADERLOOM_ASSERT(shaderloom_matmul_coopmat_matmul_sizes_mnk_batch, offsetof(shaderloom_matmul_coopmat_matmul_sizes, mnk_batch) == 0);
+SHADERLOOM_ASSERT(shaderloom_matmul_coopmat_matmul_sizes_size, sizeof(shaderloom_matmul_coopmat_matmul_sizes) == 16);
+typedef struct shaderloom_matmul_coopmat_push_constants {
+  float activation_a;
+  float activation_b;
+  float residual_alpha;
+} shaderloom_matmul_coopmat_push_constants;
+SHADERLOOM_ASSERT(shaderloom_matmul_coopmat_push_constants_activation_a, offsetof(shaderloom_matmul_coopmat_push_constants, activation_a) == 0);
+SHADERLOOM_ASSERT(shaderloom_matmul_coopmat_push_constants_activation_b, offsetof(shaderloom_matmul_coopmat_push_constants, activation_b) == 4);
+SHADERLOOM_ASSERT(shaderloom_matmul_coopmat_push_constants_residual_alpha, offsetof(shaderloom_matmul_coopmat_push_constants, residual_alpha) == 8);
+SHADERLOOM_ASSERT(shaderloom_matmul_coopmat_push_constants_size, sizeof(shaderloom_matmul_coopmat_push_constants) == 12);
+
+/* matmul_naive */
+enum {
+  SHADERLOOM_MATMUL_NAIVE_BINDING_OUT = 0,
+  SHADERLOOM_MATMUL_NAIVE_BINDING_MAT1 = 1,
+  SHADERLOOM_MATMUL_NAIVE_BINDING_MAT2 = 2,
+  SHADERLOOM_MATMUL_NAIVE_BINDING_BIAS = 3,
+  SHADERLOOM_MATMUL_NAIVE_BINDING_RESIDUAL = 4,
+  SHADERLOOM_MATMUL_NAIVE_BINDING_SCALE = 5,
+  SHADERLOOM_MATMUL_NAIVE_BINDING_MATMUL_SIZES = 6
+};
+enum {
+  SHADERLOOM_MATMUL_NAIVE_CONSTANT_HAS_BIAS = 3,
+  SHADERLOOM_MATMUL_NAIVE_CONSTANT_HAS_ACTIVATION = 4,
+  SHADERLOOM_MATMUL_NAIVE_CONSTANT_ACTIVATION_OP = 5,
+  SHADERLOOM_MATMUL_NAIVE_CONSTANT_HAS_RESIDUAL = 6,
+  SHADERLOOM_MATMUL_NAIVE_CONSTANT_HAS_SCALE = 7,
+  SHADERLOOM_MATMUL_NAIVE_CONSTANT_RESIDUAL_OP = 8
+};
+typedef struct shaderloom_matmul_naive_matmul_sizes {
+  int32_t mnk_batch[4];
+} shaderloom_matmul_naive_matmul_sizes;
+SHADERLOOM_ASSERT(shaderloom_matmul_naive_matmul_sizes_mnk_batch, offsetof(shaderloom_matmul_naive_matmul_sizes, mnk_batch) == 0);
+SHADERLOOM_ASSERT(shaderloom_matmul_naive_matmul_sizes_size, sizeof(shaderloom_matmul_naive_matmul_sizes) == 16);
+typedef struct shaderloom_matmul_naive_push_constants {
+  float activation_a;
+  float activation_b;
+  float residual_alpha;
+} shaderloom_matmul_naive_push_constants;
+SHADERLOOM_ASSERT(shaderloom_matmul_naive_push_constants_activation_a, offsetof(shaderloom_matmul_naive_push_constants, activation_a) == 0);
+SHADERLOOM_ASSERT(shaderloom_matmul_naive_push_constants_activation_b, offsetof(shaderloom_matmul_naive_push_constants, activation_b) == 4);
+SHADERLOOM_ASSERT(shaderloom_matmul_naive_push_constants_residual_alpha, offsetof(shaderloom_matmul_naive_push_constants, residual_alpha) == 8);
+SHADERLOOM_ASSERT(shaderloom_matmul_naive_push_constants_size, sizeof(shaderloom_matmul_naive_push_constants) == 12);
+
+/* matmul_tiled */
+enum {
+  SHADERLOOM_MATMUL_TILED_BINDING_OUT = 0,
+  SHADERLOOM_MATMUL_TILED_BINDING_MAT1 = 1,
+  SHADERLOOM_MATMUL_TILED_BINDING_MAT2 = 2,
+  SHADERLOOM_MATMUL_TILED_BINDING_BIAS = 3,
+  SHADERLOOM_MATMUL_TILED_BINDING_RESIDUAL = 4,
+  SHADERLOOM_MATMUL_TILED_BINDING_SCALE = 5,
+  SHADERLOOM_MATMUL_TILED_BINDING_MATMUL_SIZES = 6
+};
+enum {
+  SHADERLOOM_MATMUL_TILED_CONSTANT_HAS_BIAS = 3,
+  SHADERLOOM_MATMUL_TILED_CONSTANT_HAS_ACTIVATION = 4,
+  SHADERLOOM_MATMUL_TILED_CONSTANT_ACTIVATION_OP = 5,
+  SHADERLOOM_MATMUL_TILED_CONSTANT_HAS_RESIDUAL = 6,
+  SHADERLOOM_MATMUL_TILED_CONSTANT_HAS_SCALE = 7,
+  SHADERLOOM_MATMUL_TILED_CONSTANT_RESIDUAL_OP = 8
+};
+typedef struct shaderloom_matmul_tiled_matmul_sizes {
+  int32_t mnk_batch[4];
+} shaderloom_matmul_tiled_matmul_sizes;
+SHADERLOOM_ASSERT(shaderloom_matmul_tiled_matmul_sizes_mnk_batch, offsetof(shaderloom_matmul_tiled_matmul_sizes, mnk_batch) == 0);
+SHADERLOOM_ASSERT(shaderloom_matmul_tiled_matmul_sizes_size, sizeof(shaderloom_matmul_tiled_matmul_sizes) == 16);
+typedef struct shaderloom_matmul_tiled_push_constants {
+  float activation_a;
+  float activation_b;
+  float residual_alpha;
+} shaderloom_matmul_tiled_push_constants;
+SHADERLOOM_ASSERT(shaderloom_matmul_tiled_push_constants_activation_a, offsetof(shaderloom_matmul_tiled_push_constants, activation_a) == 0);
+SHADERLOOM_ASSERT(shaderloom_matmul_tiled_push_constants_activation_b, offsetof(shaderloom_matmul_tiled_push_constants, activation_b) == 4);
+SHADERLOOM_ASSERT(shaderloom_matmul_tiled_push_constants_residual_alpha, offsetof(shaderloom_matmul_tiled_push_constants, residual_alpha) == 8);
+SHADERLOOM_ASSERT(shaderloom_matmul_tiled_push_constants_size, sizeof(shaderloom_matmul_tiled_push_constants) == 12);
+
 /* nchw_to_texture3d */
 enum {
   SHADERLOOM_NCHW_TO_TEXTURE3D_BINDING_OUT = 0,
@@ -697,6 +1113,17 @@ typedef struct shaderloom_nchw_to_texture3d_push_constants {
 } shaderloom_nchw_to_texture3d_push_constants;
 SHADERLOOM_ASSERT(shaderloom_nchw_to_texture3d_push_constants_out_whcn, offsetof(shaderloom_nchw_to_texture3d_push_constants, out_whcn) == 0);
 SHADERLOOM_ASSERT(shaderloom_nchw_to_texture3d_push_constants_size, sizeof(shaderloom_nchw_to_texture3d_push_constants) == 16);
+
+/* relayout */
+enum {
+  SHADERLOOM_RELAYOUT_BINDING_OUT = 0,
+  SHADERLOOM_RELAYOUT_BINDING_IN = 1
+};
+typedef struct shaderloom_relayout_push_constants {
+  int32_t tensor_whcn[4];
+} shaderloom_relayout_push_constants;
+SHADERLOOM_ASSERT(shaderloom_relayout_push_constants_tensor_whcn, offsetof(shaderloom_relayout_push_constants, tensor_whcn) == 0);
+SHADERLOOM_ASSERT(shaderloom_relayout_push_constants_size, sizeof(shaderloom_relayout_push_constants) == 16);
 
 /* texture3d_to_nchw */
 enum {

@@ -1,4 +1,4 @@
-"""The convolutions' interfaces against the contract's table, which the fixture holds by hand.
+"""The interfaces against the contract's tables, which the fixture holds by hand.
 
 ``explain`` says what is planned, the dispatcher what a host gets; the audit proves the modules.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,29 @@ ROUTES: dict[str, dict[str, Any]] = {
     "conv2d_pw_tiled": {"route": "pointwise"},
     "conv2d_im2col": {"route": "im2col"},
     "conv2d_gemm": {"route": "im2col"},
+    "matmul_naive": {"route": "naive"},
+    "matmul_tiled": {"route": "tiled"},
+    "matmul_coopmat": {"route": "coopmat", "dtype": "half", "storage": "vec4_buffer"},
+    "linear_tiled": {"route": "tiled"},
+    "linear_gemv": {"route": "gemv", "m": 1},
+    "linear_coopmat": {"route": "coopmat", "dtype": "half", "storage": "vec4_buffer"},
+    "linear_q8csw": {"weight_type": "q8csw"},
+    "linear_q4gsw": {"weight_type": "q4gsw"},
 }
+OPS = ("conv2d", "matmul", "linear")
 
 
 def variants() -> Iterator[tuple[str, str]]:
-    """Yield (family, variant): each name of the fixture, in every weight storage and dtype."""
+    """Yield (family, variant): each name of the fixture, in every storage and dtype."""
     for family, row in FAMILIES.items():
-        weighted = "t_weight" in (binding[0] for binding in row["bindings"].values())
-        for name in row["variants"]:
-            for form in ("", "_wbuf") if weighted else ("",):
-                yield from ((family, f"{name}{form}_{dtype}") for dtype in ("float", "half"))
+        storages = {binding[1] for binding in row["bindings"].values()}
+        for name, matrix, weight, dtype in product(
+            row["variants"],
+            ("", "_buffer") if "<matrix>" in storages else ("",),
+            ("", "_wbuf") if "<weight>" in storages else ("",),
+            row.get("dtypes", ("float", "half")),
+        ):
+            yield family, f"{name}{matrix}{weight}_{dtype}"
 
 
 def columns(text: str, title: str) -> list[list[str]]:
@@ -56,7 +70,9 @@ def bindings_of(text: str) -> tuple[dict[int, list[str]], dict[int, dict[str, An
         elif block := re.fullmatch(r"uniform block, (\d+) bytes", rest[0]):
             uniforms[int(number)] = {"name": name, "size": int(block[1]), "fields": []}
         else:
-            what = re.fullmatch(r"(\w+) (?:float|half), (read|write)(?:, absent: (\w+))?", rest[0])
+            what = re.fullmatch(
+                r"(\w+) (?:float|half|uint), (read|write)(?:, absent: (\w+))?", rest[0]
+            )
             assert what, rest[0]
             operands[int(number)] = [name, *(part for part in what.groups() if part)]
     return operands, uniforms
@@ -90,6 +106,7 @@ def test_explain_equals_the_contract(built: Project, family: str) -> None:
         scratch = re.search(r"_(texture2d|texture3d|buffer)_", variant)
         chosen = {
             "<weight>": "vec4_buffer" if "_wbuf_" in variant else "texture2d",
+            "<matrix>": "vec4_buffer" if "_buffer_" in variant else "texture3d",
             "<scratch>": scratch[1].replace("buffer", "vec4_buffer") if scratch else "",
         }
         operands, uniforms = bindings_of(text)
@@ -102,9 +119,9 @@ def test_explain_equals_the_contract(built: Project, family: str) -> None:
         assert constants_of(text) == row["constants"], variant
 
 
-def test_the_contract_names_every_convolution(generated: Path) -> None:
+def test_the_contract_names_every_variant_of_its_ops(generated: Path) -> None:
     shaders = load_registry(generated).shaders.values()
-    planned = {(shader.family, shader.name) for shader in shaders if shader.op == "conv2d"}
+    planned = {(shader.family, shader.name) for shader in shaders if shader.op in OPS}
     assert set(variants()) == planned
 
 
@@ -115,15 +132,21 @@ def test_enum_values_are_the_contracts(generated: Path) -> None:
 
 
 def record(family: str, **problem: Any) -> Any:
-    """Return the dispatch record of a family, for a convolution of 8 channels to 8."""
+    """Return the dispatch record of a family, for 8 channels to 8 or an 8x8 matrix."""
     dispatch = load_registry().dispatch
     asked = dict(ROUTES[family])
-    kernel = asked.pop("kernel", 1)
-    sizes = {"in_n": 1, "in_c": 8, "in_h": 6, "in_w": 7, "out_c": 8}
-    described = dispatch.Conv2dProblem(
-        **sizes, kernel_h=kernel, kernel_w=kernel, **asked, **problem
+    op = next(op for op in OPS if family.startswith(op.removesuffix("2d")))
+    if op == "conv2d":
+        kernel = asked.pop("kernel", 1)
+        sizes = {"in_n": 1, "in_c": 8, "in_h": 6, "in_w": 7, "out_c": 8}
+        sizes |= {"kernel_h": kernel, "kernel_w": kernel}
+    else:
+        sizes = {"m": 8, "n": 8, "k": 8}
+    described = getattr(dispatch, f"{op.capitalize()}Problem")(**{**sizes, **asked, **problem})
+    able = dispatch.Device(
+        max_shared_memory=32768, min_subgroup=32, max_subgroup=32, coopmat_16x16x16=True
     )
-    records = dispatch.pick_conv2d(described, dispatch.Device())
+    records = getattr(dispatch, f"pick_{op}")(described, able)
     return next(one for one in records if one.shader.startswith(family))
 
 
@@ -140,7 +163,7 @@ def test_the_dispatcher_fills_the_contracts_blocks(generated: Path, family: str)
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name != "conv2d_im2col"])
 def test_absent_operands_keep_their_slots(generated: Path, family: str) -> None:
-    """The residual's slot takes the convolution's input, for gemm too; the scale's the bias."""
+    """The residual's slot takes the op's input, for gemm too; the scale's the bias."""
     absent = dict(record(family).operands)
     assert (absent[4], absent[5]) == ("in", "bias")
     present = dict(record(family, has_residual=True, has_scale=True).operands)

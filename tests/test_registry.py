@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from loom_support import Project, run_program
+from shaderloom import pipeline
 from shaderloom.names import c_constant, c_type, operand
 from shaderloom.plan_checks import (
     REGISTRY_CONSTANTS,
@@ -64,7 +65,7 @@ def registry_in_c(out: Path, program: Path) -> dict[str, Any]:
 
 
 # What only a build or a review needs, so that the registry leaves it to the manifest.
-MANIFEST_ONLY = {"axes", "requires", "target_env", "source", "local_size_ids"}
+MANIFEST_ONLY = {"axes", "requires", "target_env", "source", "local_size_ids", "shared_memory"}
 MANIFEST_ONLY_BINDING = {"block"}
 MANIFEST_ONLY_CONSTANT = {"block", "enum", "default"}
 SIZES = {"int": 4, "uint": 4, "float": 4, "ivec2": 8, "uvec2": 8, "vec2": 8}
@@ -94,8 +95,9 @@ def in_c(shader: dict[str, Any]) -> dict[str, Any]:
         bindings.append(without(facts, MANIFEST_ONLY_BINDING))
     push = shader["push_constants"] or {"size": 0, "fields": []}
     ids = [*shader["local_size_ids"], *(c["id"] for c in shader["constants"])]
+    unless_set = {"cooperative_matrix": "", "shared_memory": 0}
     return {
-        **without(shader, MANIFEST_ONLY),
+        **without({**unless_set, **shader}, MANIFEST_ONLY),
         "bindings": bindings,
         "constants": [
             {**without(c, MANIFEST_ONLY_CONSTANT), "bits": bits(c), "found": True}
@@ -113,6 +115,31 @@ def test_c_and_manifest_say_the_same(built: Project, printed: dict[str, Any]) ->
     for name, shader in shaders.items():
         found = without(printed["shaders"][name], {"words", "missing"})
         assert found == in_c(shader), name
+
+
+def test_a_matrix_shape_stands_where_there_is_one(built: Project) -> None:
+    """In the manifest, and in words; the registry is compared with the former above."""
+    shaders = json.loads((built.out / "manifest.json").read_text())["shaders"]
+    shapes = {name: s["cooperative_matrix"] for name, s in shaders.items() if "coopmat" in name}
+    assert shapes["matmul_coopmat_16x8x16_64x64_half"] == "16x8x16"
+    assert set(shapes.values()) == {"16x16x16", "16x8x16"}
+    assert shapes.keys() == {name for name in shaders if "cooperative_matrix" in shaders[name]}
+    for name in ("matmul_coopmat_16x8x16_64x64_half", "matmul_tiled_1_half"):
+        out = built.loom("explain", name).out
+        assert (", subgroup size 32, matrices of 16x8x16\n" in out) == (name in shapes)
+
+
+def test_a_subgroup_size_needs_its_features(tiny: Project) -> None:
+    tiny.replace(
+        "variants.yaml",
+        "axes: {dtype: [float, half]}\n    name: fill_{dtype}",
+        "axes: {dtype: [float], subgroup: [0, 32]}\n    name: fill_{subgroup}\n"
+        '    subgroup_size: "{subgroup}"',
+    )
+    text = pipeline.committed(pipeline.weave(tiny.folder / "variants.yaml"))["manifest.json"]
+    shaders = json.loads(text)["shaders"]
+    found = [(s["subgroup_size"], s["features"]) for s in map(shaders.get, ("fill_0", "fill_32"))]
+    assert found == [(0, []), (32, ["computeFullSubgroups", "subgroupSizeControl"])]
 
 
 def test_enumerators_are_the_numbers_of_the_manifest(built: Project) -> None:

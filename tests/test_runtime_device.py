@@ -15,7 +15,7 @@ from runtime_support import resident_bytes, run_python, validated_device
 from shaderloom_runtime import errors, info
 from shaderloom_runtime.api import load
 from shaderloom_runtime.device import Device, Resource, list_devices, open_device
-from shaderloom_runtime.features import enable_chain, known_features, needs_no_switch
+from shaderloom_runtime.features import enable_chain, known_features, needs_no_switch, younger_than
 from shaderloom_runtime.registry import needed_features
 
 
@@ -183,6 +183,22 @@ def test_features_before_their_core_version_bring_their_extension() -> None:
     assert [s.storageBuffer16BitAccess for s in structs[:1]] == [1]
     assert structs[1].shaderFloat16 == 1
     assert structs[1].shaderInt8 == 0
+
+
+def test_a_validation_layer_is_not_shown_what_it_is_too_old_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert younger_than((1, 3, 239)) == {"cooperativeMatrix"}
+    assert younger_than((1, 3, 255)) == frozenset()
+    # Any other feature will do for the rest: the software device has no such matrices.
+    name = "storageBuffer16BitAccess"
+    monkeypatch.setattr("shaderloom_runtime.device.younger_than", lambda _: frozenset({name}))
+    with open_device(validation=True, features=[name]) as device:
+        assert name not in device.enabled
+        assert device.withheld == {name}
+    with open_device(features=[name]) as device:  # without the layer nobody complains
+        assert name in device.enabled
+        assert device.withheld == frozenset()
 
 
 def test_every_device_collects_its_own_messages() -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shaderloom_runtime import registry, runner
+from shaderloom_runtime.device import list_devices
 from shaderloom_runtime.errors import NotBuilt
+from shaderloom_runtime.info import CooperativeMatrix
 from shaderloom_runtime.registry import load_registry
 
 
@@ -122,12 +125,47 @@ def test_an_uncompiled_variant_says_why(copy: Path) -> None:
     found = load_registry(copy)
     with pytest.raises(NotBuilt, match=f"add_half was not compiled: {reason}"):
         found.code("add_half")
-    unable = runner.missing(found, frozenset({"storageBuffer16BitAccess"}))
-    assert unable == {"add_half": f"not compiled: {reason}"}
+    info = list_devices()[0]
+    unable = runner.missing(found, info, info.features)
+    assert unable["add_half"] == f"not compiled: {reason}"
+    assert "add_float" not in unable
+
+
+def test_matrices_that_no_compiler_knew_are_not_asked_for(copy: Path) -> None:
+    types = ("float16", "float16", "float32", "float32")
+    shapes = (CooperativeMatrix(16, n, 16, *types, saturating=False) for n in (8, 16))
+    info = replace(list_devices()[0], cooperative_matrices=tuple(shapes))
+    enabled = registry.needed_features()
+    described = runner.dispatch_device(load_registry(copy), info, enabled)
+    assert described.coopmat_16x8x16
+    assert described.coopmat_16x16x16
+    described = runner.dispatch_device(load_registry(copy), info, enabled - {"shaderFloat16"})
+    assert not described.coopmat_16x8x16
+
+    def without_matrices(data: Any) -> None:
+        for name in data["shaders"]:
+            if "_16x8x16_" in name:
+                data["shaders"][name] = {"size": 0, "missing": "no compiler knows them"}
+
+    edit(copy / "spv/build.json", without_matrices)
+    registry._load.cache_clear()
+    described = runner.dispatch_device(load_registry(copy), info, enabled)
+    assert not described.coopmat_16x8x16
+    assert described.coopmat_16x16x16
 
 
 def test_what_a_device_lacks_is_said_by_variant(generated: Path) -> None:
-    unable = runner.missing(load_registry(), frozenset())
+    info = replace(
+        list_devices()[0], cooperative_matrices=(), min_subgroup_size=8, max_subgroup_size=16
+    )
+    unable = runner.missing(load_registry(), info, frozenset())
     assert unable["nchw_to_texture3d_half"] == "the device lacks storageBuffer16BitAccess"
     assert "nchw_to_texture3d_float" not in unable
-    assert registry.needed_features() == {"storageBuffer16BitAccess"}
+    needed = {"computeFullSubgroups", "cooperativeMatrix", "shaderFloat16"}
+    needed |= {"storageBuffer16BitAccess", "subgroupSizeControl", "vulkanMemoryModel"}
+    assert registry.needed_features() == {*needed, "subgroupArithmetic"}
+    lacks = unable["matmul_coopmat_16x8x16_64x64_half"].removeprefix("the device lacks ")
+    *features, subgroup, matrices = lacks.split(", ")
+    assert set(features) == needed
+    assert subgroup == "subgroup size 32 (has 8 to 16)"
+    assert matrices == "matrices of 16x8x16"

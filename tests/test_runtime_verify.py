@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from runtime_support import validated_device
 from shaderloom_runtime.device import Device, open_device
 from shaderloom_runtime.errors import InvalidArgument
 from shaderloom_runtime.memory import DTYPES
-from shaderloom_runtime.registry import Registry, load_registry
+from shaderloom_runtime.registry import Registry, Shader, load_registry
 from shaderloom_runtime.runner import pick_within
 from shaderloom_runtime.verify import CASES, QUICK_CASES, compare, run_case, verify
 from shaderloom_runtime.verify_cases import Case, Cases
@@ -36,11 +36,28 @@ def with_code(registry: Registry, monkeypatch: pytest.MonkeyPatch, name: str, of
     monkeypatch.setitem(registry._modules, name, registry.code(of))
 
 
+def names(shaders: Iterable[Shader], part: str = "") -> set[str]:
+    return {shader.name for shader in shaders if part in shader.name}
+
+
+def has_matrices(device: Device) -> bool:
+    return "cooperativeMatrix" in device.enabled
+
+
+# What lets the dispatcher pick every variant, whatever the device at hand can do.
+ABLE = {
+    **{"min_subgroup": 8, "max_subgroup": 64, "max_shared_memory": 49152, "max_local_x": 1024},
+    **{"max_invocations": 1024, "subgroup_arithmetic": True},
+    **{"coopmat_16x16x16": True, "coopmat_16x8x16": True},
+}
+
+
 def test_every_variant_is_within_its_bound(device: Device) -> None:
     report = verify(device, cases=QUICK_CASES)
     assert report.ok, "\n".join(report.lines())
-    assert report.skipped == {}
-    assert [row.variant for row in report.rows] == list(load_registry().shaders)
+    shaders = load_registry().shaders.values()
+    assert set(report.skipped) == (set() if has_matrices(device) else names(shaders, "coopmat"))
+    assert {row.variant for row in report.rows} == names(shaders) - report.skipped.keys()
     conv = next(row for row in report.rows if row.variant == "conv2d_pw_tiled_half")
     assert conv.cases == 5 * 2  # convolutions by epilogue combinations
     assert 0 < conv.worst <= 1
@@ -145,7 +162,7 @@ def test_quick_cases_reach_every_variant(device: Device) -> None:
         for op, draw in QUICK_CASES.items()
         for dtype in DTYPES
         for case in draw(dtype, np.random.default_rng(0))
-        for record in pick_within(device, case.limits, case.op, **case.problem)
+        for record in pick_within(device, {**ABLE, **case.limits}, case.op, **case.problem)
     }
     assert reached == set(load_registry().shaders)
 
@@ -176,3 +193,16 @@ def test_what_the_device_lacks_is_skipped_by_name(generated: Path) -> None:
 def test_a_glob_that_matches_nothing_is_refused(device: Device) -> None:
     with pytest.raises(InvalidArgument, match="no variant matches 'conv9'"):
         verify(device, "conv9")
+
+
+def test_what_a_case_needs_is_what_it_dispatches(device: Device) -> None:
+    needing = 0
+    for draw in QUICK_CASES.values():
+        for dtype in DTYPES:
+            for case in draw(dtype, np.random.default_rng(0)):
+                if case.needs:
+                    limits = {**ABLE, **case.limits}
+                    [record] = pick_within(device, limits, case.op, **case.problem)
+                    assert record.shader == case.needs
+                    needing += 1
+    assert needing > 0

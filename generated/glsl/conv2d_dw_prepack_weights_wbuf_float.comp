@@ -23,6 +23,11 @@ ivec3 texel_extent(ivec4 whcn) {
   return ivec3(whcn.xy, div_up_4(whcn.z) * whcn.w);
 }
 
+// Where a buffer holds the texel pos of a texture of this extent: row after row.
+int texel_index(ivec3 pos, ivec3 extent) {
+  return (pos.z * extent.y + pos.y) * extent.x + pos.x;
+}
+
 bool inside(ivec3 pos, ivec3 extent) {
   return all(greaterThanEqual(pos, ivec3(0))) && all(lessThan(pos, extent));
 }

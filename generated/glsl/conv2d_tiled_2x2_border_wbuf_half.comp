@@ -63,6 +63,11 @@ ivec3 texel_extent(ivec4 whcn) {
   return ivec3(whcn.xy, div_up_4(whcn.z) * whcn.w);
 }
 
+// Where a buffer holds the texel pos of a texture of this extent: row after row.
+int texel_index(ivec3 pos, ivec3 extent) {
+  return (pos.z * extent.y + pos.y) * extent.x + pos.x;
+}
+
 bool inside(ivec3 pos, ivec3 extent) {
   return all(greaterThanEqual(pos, ivec3(0))) && all(lessThan(pos, extent));
 }
@@ -110,10 +115,15 @@ vec4 apply_residual(vec4 y, vec4 r) {
   return y * r;
 }
 
+// A texel of t_residual that the caller knows to be inside.
+vec4 load_residual(ivec3 pos, ivec3 extent) {
+  return load_texel(t_residual, pos, extent);
+}
+
 // y is the biased result for the texel pos of an output of this extent; n4 is its block of channels.
 vec4 apply_epilogue(vec4 y, ivec3 pos, ivec3 extent, int n4, int n4s) {
   if (has_residual) {
-    vec4 r = load_texel(t_residual, pos, extent);
+    vec4 r = load_residual(pos, extent);
     if (has_scale) {
       r *= load_vector(t_scale, n4, n4s);
     }

@@ -3,6 +3,7 @@
 from .device import Device, list_devices, open_device
 from .errors import ShaderloomError
 from .ops import binary, clamp, conv2d
+from .ops_matmul import linear, linear_q4, linear_q8, matmul
 
 __all__ = [
     "Device",
@@ -10,6 +11,10 @@ __all__ = [
     "binary",
     "clamp",
     "conv2d",
+    "linear",
+    "linear_q4",
+    "linear_q8",
     "list_devices",
+    "matmul",
     "open_device",
 ]

@@ -84,7 +84,7 @@ def _devices(_options: argparse.Namespace) -> int:
 def _described(info: DeviceInfo) -> list[str]:
     """Return a device's name line, what it is, and the variants that it cannot run."""
     registry = load_registry()
-    unable = missing(registry, info.features)
+    unable = missing(registry, info, info.features)
     version = ".".join(map(str, info.api_version))
     return [
         f"{info.index}: {info.name}",
@@ -112,6 +112,8 @@ def _verify(options: argparse.Namespace) -> int:
         print(line)
     for message in device.messages:
         print(f"error: validation: {message}")
+    for name in sorted(device.withheld):
+        print(f"note: the validation layer is too old for {name}, which was left off")
     said = f"{len(device.messages)} messages" if validation else "off"
     print(f"{device.info.name}: validation {said}")
     return 0 if report.ok and not device.messages else 1

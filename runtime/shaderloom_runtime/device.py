@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, TypeVar
 from .allocator import Allocator
 from .api import Handle, Vulkan
 from .errors import InvalidUse, MissingFeature, NoDriver
-from .features import enable_chain, needs_no_switch
+from .features import enable_chain, needs_no_switch, younger_than
 from .info import DeviceInfo, choose
 from .instance import Instance, list_devices, open_instance
 from .registry import needed_features
@@ -92,9 +92,12 @@ class Device(Closing):
     ) -> None:
         self.api: Vulkan = instance.api
         self.info = info
-        self.enabled = frozenset(
-            name for name in info.features if name in features or needs_no_switch(name)
-        )
+        wanted = frozenset(n for n in info.features if n in features or needs_no_switch(n))
+        # What the validation layer is too old to know stays off: it would complain.
+        self.withheld: frozenset[str] = frozenset()
+        if any(instance.layer_version):
+            self.withheld = wanted & younger_than(instance.layer_version)
+        self.enabled = wanted - self.withheld
         self.messages = instance.messages
         self.kernels: dict[KernelSpec, Kernel] = {}  # the cache of kernel.cached_kernel
         self.lock = threading.RLock()  # held by a Batch: Vulkan wants one thread at a time

@@ -16,12 +16,17 @@ from .api import Handle, Vulkan
 
 @dataclass(frozen=True)
 class _Group:
-    """A feature structure: ``core`` is the Vulkan version that took over ``extension``."""
+    """A feature structure: ``core`` is the Vulkan version that took over ``extension``.
+
+    ``since`` is the version of the specification that brought it, where a validation layer in
+    use may be older.
+    """
 
     struct: str
     core: tuple[int, int]
     extension: str
     names: tuple[str, ...]
+    since: tuple[int, int, int] = (1, 0, 0)
 
 
 # Robust buffer access is left off on purpose: shaders guard their own reads, and it costs time.
@@ -81,6 +86,7 @@ _GROUPS = (
         _NEVER_CORE,
         "VK_KHR_cooperative_matrix",
         ("cooperativeMatrix",),
+        since=(1, 3, 255),
     ),
     _Group(
         "VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR",  # for benchmarks: registers
@@ -101,6 +107,11 @@ def known_features() -> frozenset[str]:
 def needs_no_switch(name: str) -> bool:
     """Whether a feature is there whenever it is supported: subgroup operations are properties."""
     return name in {f"subgroup{operation}" for operation in _SUBGROUP}
+
+
+def younger_than(version: tuple[int, int, int]) -> frozenset[str]:
+    """Return the features that a validation layer of this version complains about."""
+    return frozenset(name for group in _GROUPS if group.since > version for name in group.names)
 
 
 def usable(

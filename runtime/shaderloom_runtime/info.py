@@ -172,7 +172,11 @@ def describe(api: Vulkan, instance: Handle, physical: Handle, index: int) -> Dev
 
 def api_version(api: Vulkan, physical: Handle) -> tuple[int, int, int]:
     """Return the (major, minor, patch) of Vulkan that a device supports."""
-    packed = api.vkGetPhysicalDeviceProperties(physical).apiVersion
+    return version_of(api.vkGetPhysicalDeviceProperties(physical).apiVersion)
+
+
+def version_of(packed: int) -> tuple[int, int, int]:
+    """Take a version apart: 0x00403000 is (1, 3, 0)."""
     return (packed >> 22 & 0x7F, packed >> 12 & 0x3FF, packed & 0xFFF)
 
 

@@ -29,6 +29,7 @@ class Instance:
     def __init__(self, api: Vulkan, validation: bool) -> None:
         self.api = api
         self.messages: list[str] = []
+        self.layer_version = (0, 0, 0)  # of the validation layer, if it is on
         self._kept: tuple[Handle, ...] = ()  # what vkCreateInstance reads
         self._callback: Handle = None  # the messenger calls it as long as the instance lives
         with ExitStack() as stack:
@@ -85,10 +86,13 @@ class Instance:
 
     def _validation_names(self) -> tuple[list[str], list[str]]:
         api = self.api
-        if _LAYER not in {layer.layerName for layer in api.vkEnumerateInstanceLayerProperties()}:
+        found = api.vkEnumerateInstanceLayerProperties()
+        versions = {layer.layerName: info.version_of(layer.specVersion) for layer in found}
+        if _LAYER not in versions:
             raise NoValidationLayer(
                 f"{_LAYER} is not installed: install vulkan-validationlayers (Debian) or the SDK"
             )
+        self.layer_version = versions[_LAYER]
         offered = api.vkEnumerateInstanceExtensionProperties(_LAYER)
         names = {extension.extensionName for extension in offered}
         wanted = ("VK_EXT_validation_features", "VK_EXT_layer_settings")

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from .api import Handle, Vulkan
 from .device import Device, Resource
 from .errors import DeviceLost, InvalidUse, MissingFeature, OutOfMemory, VulkanError
+from .info import DeviceInfo
 
 _MAGIC = 0x07230203  # the first word of a SPIR-V module
 _LOCAL_SIZE_IDS = (0, 1, 2)  # specialization constants of the local size, in every shader
@@ -46,6 +47,7 @@ class KernelSpec:
     subgroup_size: int = 0  # 0: as the device likes
     features: tuple[str, ...] = ()  # names of features.py
     shared_memory: int = 0  # bytes per workgroup
+    cooperative_matrix: str = ""  # of halves with fp32 sums, MxNxK, e.g. "16x8x16"
 
 
 class Kernel(Resource):
@@ -155,15 +157,16 @@ def _check(device: Device, spec: KernelSpec) -> None:
             raise InvalidUse(f"{spec.name}: binding {number} is of unknown kind {kind!r}")
     if spec.push_constant_size % _WORD:
         raise InvalidUse(f"{spec.name}: push constants of {spec.push_constant_size} bytes")
-    missing = _missing(device, spec)
+    missing = lacking(device.info, device.enabled, spec)
     if missing:
         raise MissingFeature(spec.name, missing, device.info.name)
 
 
-def _missing(device: Device, spec: KernelSpec) -> list[str]:
-    """List what the device lacks. Past some limits drivers do not fail: the device is lost."""
-    info, limits = device.info, device.info.limits
-    missing = sorted(set(spec.features) - device.enabled)
+def lacking(info: DeviceInfo, enabled: frozenset[str], spec: KernelSpec) -> list[str]:
+    """List what a device lacks. Past some limits drivers do not fail: the device is lost."""
+    limits = info.limits
+    wanted = {*spec.features, *(["subgroupSizeControl"] if spec.subgroup_size else ())}
+    missing = sorted(wanted - enabled)
     sizes = (
         ("push constants", spec.push_constant_size, limits.max_push_constants),
         ("shared memory", spec.shared_memory, limits.max_shared_memory),
@@ -178,13 +181,23 @@ def _missing(device: Device, spec: KernelSpec) -> list[str]:
             f"{limits.max_invocations} invocations)"
         )
     size = spec.subgroup_size
-    if size and "subgroupSizeControl" not in device.enabled:
-        missing.append("subgroupSizeControl")
-    elif size and not info.min_subgroup_size <= size <= info.max_subgroup_size:
+    if size and not info.min_subgroup_size <= size <= info.max_subgroup_size:
         missing.append(
             f"subgroup size {size} (has {info.min_subgroup_size} to {info.max_subgroup_size})"
         )
+    if spec.cooperative_matrix and spec.cooperative_matrix not in half_matrices(info):
+        missing.append(f"matrices of {spec.cooperative_matrix}")
     return missing
+
+
+def half_matrices(info: DeviceInfo) -> frozenset[str]:
+    """Return the shapes MxNxK of cooperative matrices of halves with fp32 sums."""
+    types = ("float16", "float16", "float32", "float32")
+    return frozenset(
+        f"{matrix.m}x{matrix.n}x{matrix.k}"
+        for matrix in info.cooperative_matrices
+        if (matrix.a, matrix.b, matrix.c, matrix.result) == types
+    )
 
 
 def _with_layouts(device: Device, spec: KernelSpec) -> Kernel:
@@ -237,12 +250,16 @@ def _stage(device: Device, spec: KernelSpec, modules: ExitStack, alive: list[Han
         pData=storage,
     )
     subgroup: Handle = None
+    flags = 0
     if spec.subgroup_size:
+        if "computeFullSubgroups" in device.enabled:
+            flags = api.VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT
         subgroup = api.VkPipelineShaderStageRequiredSubgroupSizeCreateInfo(
             requiredSubgroupSize=spec.subgroup_size
         )
     stage = api.VkPipelineShaderStageCreateInfo(
         pNext=subgroup,
+        flags=flags,
         stage=api.VK_SHADER_STAGE_COMPUTE_BIT,
         module=module,
         pName="main",

@@ -27,10 +27,11 @@ from .errors import InvalidUse
 
 # Uniform blocks are declared in multiples of 16 bytes (std140), so buffers are allocated so.
 _ROUND = 16
-DTYPES: dict[str, np.dtype[Any]] = {  # of what an image or tensor of that dtype holds
+DTYPES: dict[str, np.dtype[Any]] = {  # of what a tensor of that dtype holds
     "float": np.dtype(np.float32),
     "half": np.dtype(np.float16),
 }
+TEXELS = {**DTYPES, "uint": np.dtype(np.uint32)}  # of what an image does: words of weights too
 
 
 class Buffer(Resource):
@@ -126,7 +127,8 @@ class Image(Resource):
     """A texture of four-lane texels, for sampling (texelFetch), storing and copying.
 
     ``size`` is (width, height) for texture2d or (width, height, depth) for texture3d, in
-    texels; ``dtype`` "float" is rgba32f, "half" is rgba16f. Its contents start undefined.
+    texels; ``dtype`` "float" is rgba32f, "half" rgba16f, "uint" rgba32ui. Its contents start
+    undefined.
 
     Raises:
         InvalidUse: an axis below 1 or past the device's limit, or an unknown dtype.
@@ -134,7 +136,7 @@ class Image(Resource):
     """
 
     def __init__(self, device: Device, size: tuple[int, ...], dtype: str = "float") -> None:
-        if dtype not in DTYPES or len(size) not in (2, 3):
+        if dtype not in TEXELS or len(size) not in (2, 3):
             raise InvalidUse(f"an image of size {size} and dtype {dtype!r}")
         limits = device.info.limits
         limit = limits.max_image_2d if len(size) == 2 else limits.max_image_3d
@@ -143,7 +145,7 @@ class Image(Resource):
         self.size = size
         self.dtype = dtype
         self.shape = (*reversed(size), 4)  # of the array, outermost first
-        self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * DTYPES[dtype].itemsize
+        self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * TEXELS[dtype].itemsize
         device.allocator.check_fits(self.nbytes, host=False)
         with ExitStack() as stack:
             self._create(device, stack)
@@ -155,6 +157,7 @@ class Image(Resource):
         formats = {
             "float": api.VK_FORMAT_R32G32B32A32_SFLOAT,
             "half": api.VK_FORMAT_R16G16B16A16_SFLOAT,
+            "uint": api.VK_FORMAT_R32G32B32A32_UINT,
         }
         width, height, depth = self.size if not flat else (*self.size, 1)
         self._extent = api.VkExtent3D(width, height, depth)
@@ -218,7 +221,7 @@ class Image(Resource):
             InvalidUse: another shape or dtype, or the image is closed.
         """
         self.check_open()
-        if data.shape != self.shape or data.dtype != DTYPES[self.dtype]:
+        if data.shape != self.shape or data.dtype != TEXELS[self.dtype]:
             raise InvalidUse(
                 f"{data.dtype} array of shape {data.shape} for a {self.dtype} image of {self.shape}"
             )
@@ -243,7 +246,7 @@ class Image(Resource):
                     commands, self.handle, layout, staging.handle, 1, [region]
                 )
             )
-            return staging.read(DTYPES[self.dtype], self.shape)
+            return staging.read(TEXELS[self.dtype], self.shape)
 
     def _region(self) -> Handle:
         api = self.device.api

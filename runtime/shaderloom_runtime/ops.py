@@ -101,7 +101,7 @@ def conv2d(
         b=b,
         route=route,
     )
-    dispatches = pick(device, "conv2d", **call.problem, **_further(call.problem, overrides))
+    dispatches = pick(device, "conv2d", **call.problem, **further_fields(call.problem, overrides))
     check_residual_sizes(call)
     with Batch(device) as batch:
         out = batch.output(dispatches[-1])
@@ -163,8 +163,12 @@ def clamp(device: Device, x: Array, low: float, high: float) -> Array:
         return _finish(batch, download(batch, out, sizes), sizes, x.dtype)
 
 
-def _further(problem: Mapping[str, Any], overrides: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def further_fields(
+    problem: Mapping[str, Any], overrides: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
     """Return the overrides; a field that the arguments decide, e.g. "in_c", is refused."""
+    if not isinstance(overrides, Mapping | None):
+        raise InvalidArgument(f"overrides is a {type(overrides).__name__}, not a mapping")
     for name in overrides or {}:
         if name in problem:
             raise InvalidArgument(f"overrides: '{name}' follows from the other arguments")

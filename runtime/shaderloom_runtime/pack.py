@@ -87,6 +87,17 @@ def unpack_texture3d(texels: NDArray[Scalar], sizes: tuple[int, int, int, int]) 
     return np.ascontiguousarray(planes[:, :c])
 
 
+def pack_rows(matrices: NDArray[Scalar]) -> NDArray[Scalar]:
+    """Pack matrices [B, M, K] by width: (B, M, K4, 4); texel (k/4, m, b), lane k%4."""
+    padded = _pad(matrices, 2)
+    return np.ascontiguousarray(padded.reshape(*padded.shape[:2], -1, 4))
+
+
+def unpack_rows(texels: NDArray[Scalar], columns: int) -> NDArray[Scalar]:
+    """Return the matrices [B, M, columns] that ``texels`` of shape (B, M, K4, 4) hold."""
+    return np.ascontiguousarray(texels.reshape(*texels.shape[:2], -1)[:, :, :columns])
+
+
 def _pad(array: NDArray[Scalar], *axes: int) -> NDArray[Scalar]:
     """Append zeros along ``axes`` up to the next multiple of four."""
     widths = [(0, -size % 4 if axis in axes else 0) for axis, size in enumerate(array.shape)]

@@ -38,8 +38,8 @@ class Reference:
 class Epilogue:
     """``activation(residual_op(y, residual * scale, alpha))``, absent parts None.
 
-    ``residual`` has the output's shape, ``scale`` [1, C, 1, 1]. ``a`` and ``b`` are the bounds
-    of clamp (as in PyTorch, ``b`` where a > b), ``a`` the slope of leaky_relu.
+    ``residual`` has the output's shape, ``scale`` [1, C, 1, 1], or [N] for matrices. ``a`` and
+    ``b`` are the bounds of clamp (as in PyTorch, ``b`` where a > b), ``a`` the slope of leaky_relu.
     """
 
     residual: Array | None = None
@@ -79,6 +79,14 @@ def conv2d(
         spread = spread + np.abs(bias).reshape(1, -1, 1, 1)
     terms = int(np.prod(weight.shape[1:]))
     return apply_epilogue(Reference(y, spread, terms), epilogue or Epilogue())
+
+
+def matmul(x: Array, y: Array, bias: Array | None, epilogue: Epilogue | None = None) -> Reference:
+    """Multiply ``x`` [..., M, K] and ``y`` [..., K, N]; bias and the epilogue's scale are [N]."""
+    values, spread = x @ y, np.abs(x) @ np.abs(y)
+    if bias is not None:
+        values, spread = values + bias, spread + np.abs(bias)
+    return apply_epilogue(Reference(values, spread, x.shape[-1]), epilogue or Epilogue())
 
 
 def apply_epilogue(result: Reference, epilogue: Epilogue) -> Reference:

@@ -52,6 +52,8 @@ class Shader:
     push_constant_size: int  # bytes
     features: tuple[str, ...]
     subgroup_size: int
+    shared_memory: int  # bytes that it may take, 0 for what every device has
+    cooperative_matrix: str  # shape that the device must list, MxNxK, or empty
     sha256: str  # of the SPIR-V
     missing: str
 
@@ -167,6 +169,8 @@ def _shader(name: str, entry: Mapping[str, Any], built: Mapping[str, Any]) -> Sh
         push_constant_size=push["size"] if push else 0,
         features=tuple(entry["features"]),
         subgroup_size=entry["subgroup_size"],
+        shared_memory=entry.get("shared_memory", 0),
+        cooperative_matrix=entry.get("cooperative_matrix", ""),
         sha256=built.get("sha256", ""),
         missing=built.get("missing", ""),
     )

@@ -10,7 +10,7 @@
         target.read()
     # what the batch made is closed here; pipelines stay with the device
 
-``pick`` asks the generated dispatcher; ``missing(device)`` says which shaders cannot run here.
+``pick`` asks the generated dispatcher; ``missing(...)`` says which shaders cannot run here.
 """
 
 from __future__ import annotations
@@ -26,14 +26,19 @@ from numpy.typing import NDArray
 from .device import Closing, Device
 from .errors import InvalidArgument
 from .info import DeviceInfo
-from .kernel import KernelSpec, cached_kernel
+from .kernel import KernelSpec, cached_kernel, half_matrices, lacking
 from .memory import DTYPES, Buffer, Image
-from .registry import Operand, Registry, load_registry
+from .registry import Operand, Registry, Shader, load_registry
 from .submit import Recording, Step
 
 # A record of the generated dispatch.py; it is loaded at run time and so has no static type.
 Dispatch = Any
 Operands = Mapping[str, Buffer | Image]
+
+# The features that come with the dispatcher's cooperative matrices (variants.yaml, device).
+_COOPERATIVE = frozenset(
+    ("cooperativeMatrix", "vulkanMemoryModel", "shaderFloat16", "storageBuffer16BitAccess")
+)
 
 
 def pick(device: Device, op: str, **problem: Any) -> tuple[Dispatch, ...]:
@@ -49,7 +54,8 @@ def pick_within(
     device: Device, limits: Mapping[str, Any], op: str, **problem: Any
 ) -> tuple[Dispatch, ...]:
     """Pick as if the device had other ``limits``, e.g. ``{"max_texture_2d": 64}``."""
-    dispatch = load_registry().dispatch
+    registry = load_registry()
+    dispatch = registry.dispatch
     name = "".join(part.capitalize() for part in op.split("_"))  # NchwToTexture3d
     try:
         described = getattr(dispatch, f"{name}Problem")(**problem)
@@ -57,19 +63,26 @@ def pick_within(
         raise InvalidArgument(f"{op}: {str(error).rpartition('__init__() ')[2]}") from error
     try:
         picked: tuple[Dispatch, ...] = getattr(dispatch, f"pick_{op}")(
-            described, replace(dispatch_device(dispatch, device.info), **limits)
+            described, replace(dispatch_device(registry, device.info, device.enabled), **limits)
         )
     except dispatch.DispatchError as error:
         raise InvalidArgument(str(error)) from error
     return picked
 
 
-def dispatch_device(dispatch: Any, info: DeviceInfo) -> Any:
-    """Return what the dispatcher must know of a device."""
+def dispatch_device(registry: Registry, info: DeviceInfo, enabled: frozenset[str]) -> Any:
+    """Return what the dispatcher must know of a device with the features ``enabled``.
+
+    A shape of cooperative matrices counts only if a compiler knew them, so that the modules are
+    there.
+    """
     limits = info.limits
     x, y, z = limits.max_local_size
     grid_x, grid_y, grid_z = limits.max_grid
-    return dispatch.Device(
+    subgroups = {"subgroupSizeControl", "computeFullSubgroups"} <= enabled
+    built = {s.cooperative_matrix for s in registry.shaders.values() if not s.missing}
+    matrices = half_matrices(info) & built if enabled >= _COOPERATIVE else frozenset()
+    return registry.dispatch.Device(
         device_class=info.device_class,
         max_invocations=limits.max_invocations,
         max_local_x=x,
@@ -80,33 +93,46 @@ def dispatch_device(dispatch: Any, info: DeviceInfo) -> Any:
         max_grid_z=grid_z,
         max_texture_2d=limits.max_image_2d,
         max_texture_3d=limits.max_image_3d,
+        max_storage_buffer=limits.max_storage_buffer,
+        max_shared_memory=limits.max_shared_memory,
+        subgroup_arithmetic="subgroupArithmetic" in enabled,
+        min_subgroup=info.min_subgroup_size if subgroups else 0,
+        max_subgroup=info.max_subgroup_size if subgroups else 0,
+        coopmat_16x16x16="16x16x16" in matrices,
+        coopmat_16x8x16="16x8x16" in matrices,
     )
 
 
-def missing(registry: Registry, features: frozenset[str]) -> dict[str, str]:
-    """Return each shader that cannot run with ``features``, with the reason."""
+def missing(registry: Registry, info: DeviceInfo, enabled: frozenset[str]) -> dict[str, str]:
+    """Return each shader that a device cannot run with the features ``enabled``, and why."""
     reasons = {}
     for name, shader in registry.shaders.items():
-        lacking = sorted(set(shader.features) - features)
+        lacks = lacking(info, enabled, _kernel_spec(shader, b"", ()))
         if shader.missing:
             reasons[name] = f"not compiled: {shader.missing}"
-        elif lacking:
-            reasons[name] = f"the device lacks {', '.join(lacking)}"
+        elif lacks:
+            reasons[name] = f"the device lacks {', '.join(lacks)}"
     return reasons
 
 
 def kernel_spec(registry: Registry, dispatch: Dispatch) -> KernelSpec:
     """Return the pipeline of a dispatch record; raises NotBuilt if it was not compiled."""
     shader = registry.shaders[dispatch.shader]
+    return _kernel_spec(shader, registry.code(shader.name), dispatch.spec)
+
+
+def _kernel_spec(shader: Shader, code: bytes, constants: tuple[tuple[int, int], ...]) -> KernelSpec:
     return KernelSpec(
         name=shader.name,
-        code=registry.code(shader.name),
+        code=code,
         bindings=shader.bindings,
         read_only=shader.read_only,
         push_constant_size=shader.push_constant_size,
-        constants=dispatch.spec,
+        constants=constants,
         subgroup_size=shader.subgroup_size,
         features=shader.features,
+        shared_memory=shader.shared_memory,
+        cooperative_matrix=shader.cooperative_matrix,
     )
 
 

@@ -50,7 +50,7 @@ def check_array(name: str, value: Any, rank: int | None = None) -> Array:
         raise InvalidArgument(f"{name}: shape {value.shape} has {value.ndim} axes, not {rank}")
     if value.size == 0:
         raise InvalidArgument(f"{name} is empty: shape {value.shape}")
-    return np.ascontiguousarray(value)
+    return np.asarray(value, order="C")  # ascontiguousarray would make a number an array [1]
 
 
 def check_number(name: str, value: Any) -> float:
@@ -118,10 +118,6 @@ def check_conv2d(
         )
     }
     residual, scale = _epilogue_operands(residual, scale, x, weight, out_c)
-    dispatch = load_registry().dispatch
-    _check_name("residual_op", residual_op, dispatch.RESIDUAL_OP)
-    if activation is not None:
-        _check_name("activation", activation, dispatch.ACTIVATION_OP)
     n, _, h, w = x.shape
     problem: dict[str, Any] = {
         "in_n": n,
@@ -134,22 +130,15 @@ def check_conv2d(
         "groups": int(groups),
         "transposed": bool(transposed),
         "dtype": DTYPE_NAMES[x.dtype],
-        "has_residual": residual is not None,
-        "has_scale": scale is not None,
-        "residual_op": residual_op,
-        "residual_alpha": check_number("alpha", alpha),
-        "has_activation": activation is not None,
-        "activation_a": check_number("a", a),
-        "activation_b": check_number("b", b),
+        **epilogue_problem(residual, scale, residual_op, alpha, activation, a, b),
         "route": "auto" if route is None else route,
     }
-    if activation is not None:
-        problem["activation_op"] = activation
     for name, (high, wide) in windows.items():
         problem |= {f"{name}_h": high, f"{name}_w": wide}
     out_h, out_w = (_output_side(problem, axis) for axis in "hw")
     sizes = (n, out_c, out_h, out_w)
-    return Conv2d(x, weight, _bias(bias, weight, out_c), residual, scale, sizes, problem)
+    bias = check_bias(bias, weight.dtype, out_c)
+    return Conv2d(x, weight, bias, residual, scale, sizes, problem)
 
 
 def check_residual_sizes(call: Conv2d) -> None:
@@ -175,14 +164,41 @@ def _channels(x: Array, weight: Array, groups: int, transposed: bool) -> tuple[i
     return in_c, out_c
 
 
-def _bias(bias: Any, weight: Array, out_c: int) -> Array:
+def check_bias(bias: Any, dtype: np.dtype[Any], out_c: int) -> Array:
+    """Return a bias [out_c] of the weight's ``dtype``; zeros when there is none."""
     if bias is None:
-        return np.zeros(out_c, weight.dtype)
+        return np.zeros(out_c, dtype)
     bias = check_array("bias", bias, 1)
-    check_same_dtype("bias", bias, "the weight's", weight.dtype)
+    check_same_dtype("bias", bias, "the weight's", dtype)
     if bias.shape != (out_c,):
         raise InvalidArgument(f"bias: shape {bias.shape} is not the output channels' ({out_c},)")
     return np.asarray(bias)
+
+
+def epilogue_problem(
+    residual: Array | None,
+    scale: Array | None,
+    residual_op: str,
+    alpha: float,
+    activation: str | None,
+    a: float,
+    b: float,
+) -> dict[str, Any]:
+    """Return the epilogue's fields of a problem; its operands are the caller's to check."""
+    dispatch = load_registry().dispatch
+    _check_name("residual_op", residual_op, dispatch.RESIDUAL_OP)
+    if activation is not None:
+        _check_name("activation", activation, dispatch.ACTIVATION_OP)
+    problem: dict[str, Any] = {
+        "has_residual": residual is not None,
+        "has_scale": scale is not None,
+        "residual_op": residual_op,
+        "residual_alpha": check_number("alpha", alpha),
+        "has_activation": activation is not None,
+        "activation_a": check_number("a", a),
+        "activation_b": check_number("b", b),
+    }
+    return problem if activation is None else {**problem, "activation_op": activation}
 
 
 def _epilogue_operands(

@@ -1,7 +1,8 @@
 """Runs every variant of the manifest on a device and holds the results against float64 NumPy.
 
-``verify(device, only="*", cases=CASES) -> Report`` runs ``verify_cases`` and ``verify_conv``;
-``QUICK_CASES`` has fewer epilogue combinations for each convolution. Around each case:
+``verify(device, only="*", cases=CASES) -> Report`` runs ``verify_cases``, ``verify_conv`` and
+``verify_matmul``; ``QUICK_CASES`` has fewer epilogue combinations for each problem. Around each
+case:
 
 - Every output is filled with NaN first, so what a shader leaves out shows.
 - Every operand and output is one texel larger along each axis than its logical sizes (a buffer:
@@ -25,15 +26,20 @@ import numpy as np
 
 from .device import Device
 from .errors import InvalidArgument
-from .memory import DTYPES, Buffer, Image
+from .memory import DTYPES, TEXELS, Buffer, Image
 from .pack import WEIGHT_PACKERS
 from .registry import Registry, load_registry
 from .runner import Batch, Dispatch, missing, pick_within, weight_operand
 from .verify_cases import PLAIN_CASES, Array, Case, Cases
 from .verify_conv import conv2d_cases
+from .verify_matmul import linear_cases, matmul_cases, relayout_cases
 
-CASES: Cases = {**PLAIN_CASES, "conv2d": conv2d_cases}
-QUICK_CASES: Cases = {**PLAIN_CASES, "conv2d": partial(conv2d_cases, quick=True)}
+_EPILOGUE_CASES = {"conv2d": conv2d_cases, "matmul": matmul_cases, "linear": linear_cases}
+CASES: Cases = {**PLAIN_CASES, "relayout": relayout_cases, **_EPILOGUE_CASES}
+QUICK_CASES: Cases = {
+    **CASES,
+    **{op: partial(cases, quick=True) for op, cases in _EPILOGUE_CASES.items()},
+}
 
 _SEED = 20260
 _EXTRA = 4  # elements past the end of a buffer
@@ -91,11 +97,13 @@ def verify(device: Device, only: str = "*", cases: Cases = CASES) -> Report:
     chosen = [name for name in registry.shaders if fnmatch.fnmatchcase(name, only)]
     if not chosen:
         raise InvalidArgument(f"no variant matches {only!r}")
-    unable = missing(registry, device.enabled)
+    unable = missing(registry, device.info, device.enabled)
     runnable = [name for name in chosen if name not in unable]
     rows: dict[str, Row] = {}
     excess: list[str] = []
     for case in _drawn(cases, registry, runnable):
+        if case.needs and case.needs not in runnable:
+            continue
         dispatches = pick_within(device, case.limits, case.op, **case.problem)
         names = {dispatch.shader for dispatch in dispatches}
         if not names <= set(runnable):
@@ -181,9 +189,13 @@ def _of(row: Row) -> tuple[float, str]:
 
 
 def _poisoned(batch: Batch, data: Array, dtype: str) -> Buffer | Image:
-    """Put packed ``data`` into an image or buffer that is larger, and NaN, past its sizes."""
+    """Put packed ``data`` into an image or buffer that is larger, and NaN, past its sizes.
+
+    Words of quantized weights are all ones there.
+    """
     room = (len(data) + _EXTRA,) if data.ndim == 1 else (*(n + 1 for n in data.shape[:-1]), 4)
-    filled = np.full(room, np.nan, DTYPES[dtype])
+    dtype = "uint" if data.dtype == np.uint32 else dtype
+    filled = np.full(room, 0xFFFFFFFF if dtype == "uint" else np.nan, TEXELS[dtype])
     filled[tuple(slice(0, size) for size in data.shape)] = data
     if data.ndim == 1:
         return batch.buffer(filled)

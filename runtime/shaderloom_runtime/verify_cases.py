@@ -32,7 +32,7 @@ _PARTS = ("n", "c", "h", "w")
 
 _WEIGHTS = ((1, 1, 1, 1), (3, 5, 1, 1), (4, 8, 3, 3), (6, 2, 1, 4), (17, 13, 5, 2), (31, 70, 2, 1))
 _VECTORS = (1, 3, 4, 7, 37, 130)
-_TENSORS = ((1, 1, 1, 1), (1, 3, 5, 7), (1, 4, 2, 2), (2, 5, 3, 1), (3, 2, 4, 6), (1, 13, 11, 17))
+TENSORS = ((1, 1, 1, 1), (1, 3, 5, 7), (1, 4, 2, 2), (2, 5, 3, 1), (3, 2, 4, 6), (1, 13, 11, 17))
 _BROADCASTS = (
     ((1, 1, 1, 1), (1, 1, 1, 1)),
     ((1, 3, 5, 7), (1, 3, 5, 7)),
@@ -50,7 +50,7 @@ class Case:
     """One problem; ``bound`` is the allowed absolute error, zero for bit-exact results.
 
     A ``weight`` [N, C, Kh, Kw] is packed for the shader that is picked; ``limits`` are those of
-    a device of which it is picked.
+    a device of which it is picked. ``needs`` is a variant without which it cannot be picked.
     """
 
     label: str
@@ -61,6 +61,7 @@ class Case:
     bound: Packed = field(repr=False)
     weight: Array | None = field(default=None, repr=False)
     limits: Mapping[str, Any] = field(default_factory=dict)
+    needs: str = ""
 
 
 def random_array(random: np.random.Generator, dtype: str, *shape: int) -> Array:
@@ -69,7 +70,8 @@ def random_array(random: np.random.Generator, dtype: str, *shape: int) -> Array:
     return np.where(random.random(shape) < 0.5, -size, size).astype(DTYPES[dtype])
 
 
-def _exact(label: str, op: str, problem: Mapping[str, Any], source: Array, packed: Array) -> Case:
+def exact(label: str, op: str, problem: Mapping[str, Any], source: Array, packed: Array) -> Case:
+    """Make a case whose result may differ from ``packed`` in nothing."""
     expected = packed.astype(np.float64)
     zero = np.zeros_like(expected)
     return Case(label, op, problem, {"in": source}, expected, zero)
@@ -83,7 +85,7 @@ def _weights(op: str, dtype: str, random: np.random.Generator) -> Iterator[Case]
         packed = WEIGHT_PACKERS[op](weight)
         if form == "vec4_buffer":
             packed = packed.reshape(-1)
-        yield _exact(f"{shown(shape)}, {form}", op, problem, weight.reshape(-1), packed)
+        yield exact(f"{shown(shape)}, {form}", op, problem, weight.reshape(-1), packed)
 
 
 def _vectors(dtype: str, random: np.random.Generator) -> Iterator[Case]:
@@ -91,23 +93,23 @@ def _vectors(dtype: str, random: np.random.Generator) -> Iterator[Case]:
         vector = random_array(random, dtype, channels)
         problem = {"channels": channels, "dtype": dtype}
         packed = pack_channel_vector(vector)
-        yield _exact(f"{channels}", "channel_vector_prepack", problem, vector, packed)
+        yield exact(f"{channels}", "channel_vector_prepack", problem, vector, packed)
 
 
 def _to_texture(dtype: str, random: np.random.Generator) -> Iterator[Case]:
-    for shape in _TENSORS:
+    for shape in TENSORS:
         tensor = random_array(random, dtype, *shape)
         problem = {"dtype": dtype, **sizes("tensor", shape)}
         packed = pack_texture3d(tensor)
-        yield _exact(shown(shape), "nchw_to_texture3d", problem, tensor.reshape(-1), packed)
+        yield exact(shown(shape), "nchw_to_texture3d", problem, tensor.reshape(-1), packed)
 
 
 def _to_buffer(dtype: str, random: np.random.Generator) -> Iterator[Case]:
-    for shape in _TENSORS:
+    for shape in TENSORS:
         tensor = random_array(random, dtype, *shape)
         problem = {"dtype": dtype, **sizes("tensor", shape)}
         packed = pack_texture3d(tensor)
-        yield _exact(shown(shape), "texture3d_to_nchw", problem, packed, tensor.reshape(-1))
+        yield exact(shown(shape), "texture3d_to_nchw", problem, packed, tensor.reshape(-1))
 
 
 def _binary(dtype: str, random: np.random.Generator) -> Iterator[Case]:
@@ -123,7 +125,7 @@ def _binary(dtype: str, random: np.random.Generator) -> Iterator[Case]:
 
 def _clamp(dtype: str, random: np.random.Generator) -> Iterator[Case]:
     # Bounds above zero would fill padding lanes; with low > high, high wins.
-    for shape, (low, high) in product(_TENSORS, ((_LOW, _HIGH), (-0.5, 0.5), (1.0, 0.5))):
+    for shape, (low, high) in product(TENSORS, ((_LOW, _HIGH), (-0.5, 0.5), (1.0, 0.5))):
         x = random_array(random, dtype, *shape)
         problem = {"low": low, "high": high, "dtype": dtype, **sizes("in", shape)}
         result = reference.clamp(x.astype(np.float64), low, high)

@@ -222,16 +222,17 @@ def cases_of(
             scale=None if e.scale is None else s,
         )
         case = bounded(
-            f"{conv.label}, {_epilogue_label(e)}",
+            f"{conv.label}, {epilogue_label(e)}",
             "conv2d",
-            conv.problem(dtype) | _epilogue_problem(e),
+            conv.problem(dtype) | epilogue_problem(e),
             packed | {k: v for k, v in extra.items() if getattr(e, k) is not None},
             reference.apply_epilogue(plain, filled),
         )
         yield replace(case, weight=weight, limits=conv.limits)
 
 
-def _epilogue_problem(e: Epilogue) -> dict[str, Any]:
+def epilogue_problem(e: Epilogue) -> dict[str, Any]:
+    """Return the fields of a problem that describe an epilogue."""
     problem: dict[str, Any] = {
         "has_residual": e.residual is not None,
         "has_scale": e.scale is not None,
@@ -244,7 +245,8 @@ def _epilogue_problem(e: Epilogue) -> dict[str, Any]:
     return problem | ({"activation_op": e.activation} if e.activation else {})
 
 
-def _epilogue_label(e: Epilogue) -> str:
+def epilogue_label(e: Epilogue) -> str:
+    """Name an epilogue, e.g. ``sub residual * scale, alpha 1.0, relu``."""
     parts = []
     if e.residual is not None:
         scaled = " * scale" if e.scale is not None else ""
