@@ -119,7 +119,9 @@ PRINTERS = {"print", "input", "exit", "quit", "breakpoint"}
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in MODULES if path.name != "cli.py"], ids=lambda path: path.name
+    "path",
+    [path for path in MODULES if path.name not in ("cli.py", "__main__.py")],
+    ids=lambda path: path.name,
 )
 def test_only_the_command_line_prints_or_exits(path: Path) -> None:
     found = []

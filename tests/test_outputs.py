@@ -119,6 +119,29 @@ def test_fault_6_two_builds_at_once(tiny: Project, tmp_path: Path) -> None:
     assert tiny.build(**environment).out == "generated: up to date\n"
 
 
+def test_pipes_and_devices_are_not_waited_for(tiny: Project) -> None:
+    tiny.build()
+    (tiny.out / "registry.h").unlink()
+    for name in ("registry.h", "notes"):  # in a file's place, and where nobody expects one
+        os.mkfifo(tiny.out / name)
+    ran = tiny.loom("check")
+    assert ran.code == 1
+    assert f"{tiny.out.name}/registry.h: error: missing" in ran.err
+    tiny.build()
+    assert (tiny.out / "registry.h").is_file()
+    assert (tiny.out / "notes").is_fifo()
+    ran = tiny.loom("build", "--spec", "/dev/zero")
+    assert (ran.code, ran.err) == (2, "/dev/zero: error: cannot read: not a regular file\n")
+
+
+def test_output_that_cannot_print_a_path_still_comes(tmp_path: Path) -> None:
+    project = tiny_project(tmp_path / "projekt-ä")
+    argv = [sys.executable, "-m", "shaderloom", "build", "--out", str(tmp_path / "ä")]
+    ran = run_program(argv, project.folder, {**CHILD, "PYTHONIOENCODING": "ascii"})
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith(f"{tmp_path}/\\xe4: ")
+
+
 def test_fault_6_a_killed_build_leaves_no_lock(tiny: Project) -> None:
     fifo = tiny.folder.parent / "fifo"
     os.mkfifo(fifo)

@@ -9,6 +9,7 @@ do is mostly the time to import.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import time
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a path may have letters that it cannot print
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code: int = options.run(options)
     except LoomError as error:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shaderloom.cache import digest
+from shaderloom.files import read_file
 from shaderloom.outputs import stale
 
 STAMP = "spv/.stamp.json"
@@ -50,7 +51,7 @@ def is_fresh(out: Path, project: Path, key: str) -> bool:
     try:
         record = json.loads((out / STAMP).read_bytes())
         same = record["key"] == key and all(
-            _sha((folder / path).read_bytes()) == expected
+            _sha(read_file(folder / path)) == expected
             for folder, part in ((project, "inputs"), (out, "outputs"))
             for path, expected in record[part].items()
         )

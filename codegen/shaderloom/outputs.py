@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shaderloom.errors import Diagnostic, OutputError, Position
+from shaderloom.files import read_file
 
 BUILT = "spv/"  # what a compiler decides; not committed, not checked
 # What ``compare`` may find.
@@ -119,6 +120,8 @@ def stale(out: Path, known: Collection[str]) -> list[str]:
 
 def _signed(path: Path) -> bool:
     try:
+        if not path.is_file():
+            return False  # opening a pipe would wait for whoever writes into it
         with path.open("rb") as file:
             return _SIGNATURE in file.read(256)
     except OSError:
@@ -137,6 +140,6 @@ def _files(out: Path) -> list[str]:
 
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except OSError:
         return None

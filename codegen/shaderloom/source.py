@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from shaderloom.errors import Diagnostic, Position, SpecError
+from shaderloom.files import read_file
 
 KeyPath = tuple["str | int", ...]
 
@@ -84,7 +85,7 @@ def read_source(path: Path, name: str) -> Source:
     or with the first syntax error.
     """
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except OSError as error:
         reason = error.strerror or str(error)
         raise SpecError(Diagnostic(Position(name), f"cannot read: {reason}")) from None
