@@ -17,6 +17,7 @@ print; exit codes stay as the pages have them.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import re
 import shlex
@@ -201,6 +202,8 @@ def check_command(command: str, page: str) -> None:
             parser.parse_args(arguments)
         except SystemExit:
             pytest.fail(f"{page}: {command}")
+    elif name == "python" and arguments[0] == "-m":
+        assert importlib.util.find_spec(f"{arguments[1]}.__main__"), f"{page}: {command}"
     elif name == "python":
         # What a page made itself, it has run.
         script = (ROOT / arguments[0]).exists() or f"file: {arguments[0]} -->" in page_text(page)
